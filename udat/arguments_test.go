@@ -14,8 +14,9 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// TestArgumentsAreCounted makes one argument of many calls wrong. The text counts the arguments of
-// the Go call; the subtype counts those of the C call, with the handle.
+// TestArgumentsAreCounted makes one argument of many calls wrong. The text of the error names the
+// argument by its number in the Go call, the subtype by its number in the C call, where the handle
+// is the first argument.
 func TestArgumentsAreCounted(t *testing.T) {
 	z := newZoo(t, "mem0")
 	a, b := pair(t, "mem0", setup{})
@@ -133,7 +134,7 @@ func TestArgumentsAreCounted(t *testing.T) {
 	rule.Proves(t, "EVD-CREATE-03", "EVD-CREATE-04")
 }
 
-// TestFlagsByName shows that errors name privileges, streams and flags, and leave no number but of
+// TestFlagsByName shows that errors name privileges, streams and flags, and print a number only for
 // bits that have no name.
 func TestFlagsByName(t *testing.T) {
 	a, _ := pair(t, "mem0", setup{})

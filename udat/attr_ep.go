@@ -7,8 +7,8 @@ import (
 )
 
 // EPAttr are the attributes of an endpoint. For a field that is 0 the default applies; [None] is an
-// explicit 0. MaxRDMAReadIn is the exception: 0 is 0, so that peers get no access that the program
-// has not granted. Counts are of operations, segments or reads; sizes are in bytes.
+// explicit 0. MaxRDMAReadIn is the exception: there 0 means 0, so that peers get no access that the
+// program has not granted. Counts are of operations, segments or reads; sizes are in bytes.
 type EPAttr struct {
 	ServiceType            ServiceType
 	QoS                    QoS
@@ -20,10 +20,11 @@ type EPAttr struct {
 	MaxRecvIOV             int             // segments of a receive; default 4
 	RecvCompletionFlags    CompletionFlags // CompletionDefault, UNSIGNALLED, SOLICITED_WAIT or EVD_THRESHOLD
 	RequestCompletionFlags CompletionFlags // CompletionDefault, UNSIGNALLED or EVD_THRESHOLD
-	// receives in flight; default 16. With an SRQ it is the hard high watermark; default: none
+	// receives in flight; default 16. With an SRQ the field is the hard high watermark, by default
+	// none
 	MaxRecvDTOs       int
 	MaxRequestDTOs    int         // sends, RDMAs and binds in flight; default 16
-	MaxRDMAReadIn     int         // reads and atomics that the peer may have in flight here; without an EPAttr 4
+	MaxRDMAReadIn     int         // reads and atomics that the peer may have in flight here; 4 if no EPAttr is passed
 	MaxRDMAReadOut    int         // reads and atomics in flight to the peer; default 4
 	SRQSoftHW         int         // soft high watermark with an SRQ; default: none
 	TransportSpecific []NamedAttr // must be empty
@@ -41,7 +42,7 @@ const None = -3
 // ServiceType is the transport service of an endpoint.
 type ServiceType uint32
 
-// ServiceRC is the reliable connected service, the only one of DAT 1.2.
+// ServiceRC is the reliable connected service, the only service of DAT 1.2.
 const ServiceRC ServiceType = 0
 
 const (
@@ -74,8 +75,8 @@ func (a *EPAttr) counts(dev *fabric.Attr, shared bool) []epCount {
 	}
 }
 
-// maxDTOs returns the limit of MaxRecvDTOs and of MaxRequestDTOs. One completion queue must have
-// room for both.
+// maxDTOs returns the limit of MaxRecvDTOs and of MaxRequestDTOs. It is less than half of the depth
+// of the greatest completion queue, because one queue must have room for the completions of both.
 func maxDTOs(dev *fabric.Attr) int { return min(dev.MaxQPWR, dev.MaxCQE/2) - spareEntries }
 
 type epCount struct {
@@ -85,7 +86,8 @@ type epCount struct {
 }
 
 // resolve returns the attributes with the defaults filled in, and an error if they are invalid.
-// srqIOV is the number of segments of a receive of the shared receive queue, 0 if there is none.
+// srqIOV is the number of segments of a receive of the shared receive queue, or 0 if the endpoint
+// has no shared receive queue.
 func (a *EPAttr) resolve(op string, dev *fabric.Attr, srqIOV int) (EPAttr, error) {
 	var r EPAttr
 	if a != nil {

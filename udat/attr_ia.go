@@ -106,7 +106,8 @@ const (
 	PZShareable PZSupport = 2
 )
 
-// SRQWatermarks is the set of watermarks that can be set if an endpoint has a shared receive queue.
+// SRQWatermarks is the set of watermarks that a device supports for a shared receive queue and its
+// endpoints.
 type SRQWatermarks uint32
 
 // Watermarks of a shared receive queue and of its endpoints.
@@ -283,7 +284,7 @@ func truth(b bool) string {
 }
 
 // Specific returns the value of the provider-specific attribute with this name, or "" if there is
-// none.
+// no such attribute.
 //
 // Extension.
 func (p *ProviderAttr) Specific(name string) string {

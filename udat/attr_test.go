@@ -17,8 +17,7 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// onFabric opens mem0 on a fabric of its own, whose device has the limits and abilities that edit
-// gives it.
+// onFabric opens mem0 on a new fabric. edit sets the limits and abilities of its device.
 func onFabric(edit func(*fabric.Attr)) udat.Option {
 	own := memfabric.New(memfabric.WithAttr(edit))
 	return udat.Through(func(f fabric.Fabric) fabric.Fabric {
@@ -45,8 +44,8 @@ func TestReadDepthLimits(t *testing.T) {
 	}
 }
 
-// distinct gives every number of a device's attributes a value that no other has, below 256 where
-// those of reads are meant.
+// distinct sets every number in a device's attributes to a value of its own; the read depths are
+// below 256.
 func distinct(a *fabric.Attr) {
 	v := reflect.ValueOf(a).Elem()
 	for i := range v.NumField() {
@@ -62,8 +61,8 @@ func distinct(a *fabric.Attr) {
 	a.Info.Addr = netip.MustParseAddr("192.0.2.7")
 }
 
-// wantIAAttr are the attributes of an adapter on a device. What is not of the device is 2^64-1:
-// there is no limit.
+// wantIAAttr returns the attributes that an adapter on the device must have. Attributes that do not
+// depend on the device are 2^64-1, which means no limit.
 func wantIAAttr(name string, d fabric.Attr) udat.IAAttr {
 	const unlimited = 1<<64 - 1
 	reads := func(n int) int { return min(n, 255) }
@@ -91,7 +90,7 @@ func wantIAAttr(name string, d fabric.Attr) udat.IAAttr {
 	}
 }
 
-// firmware is a number of a version.
+// firmware returns one number of a version.
 func firmware(version string, part int) int {
 	parts := strings.Split(version, ".")
 	if part >= len(parts) {
@@ -114,7 +113,7 @@ func attributes(t *testing.T, ia *udat.IA) (udat.IAAttr, udat.ProviderAttr) {
 	return attr, prov
 }
 
-// TestIAAttr compares every attribute of an adapter with what its device says.
+// TestIAAttr compares every attribute of an adapter with the attributes of its device.
 func TestIAAttr(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		ia := open(t, dev)
@@ -124,8 +123,8 @@ func TestIAAttr(t *testing.T) {
 	})
 }
 
-// TestIAAttrDistinct does the same on a device that has another number for each, and on some at
-// whose limits the library's own begin.
+// TestIAAttrDistinct does the same on a device whose attributes are all different, and on devices
+// with values around the library's own limits.
 func TestIAAttrDistinct(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		for _, edit := range []func(*fabric.Attr){
@@ -162,7 +161,7 @@ func TestIAAttrDistinct(t *testing.T) {
 	})
 }
 
-// TestIAAttrLimits goes up to each limit of an adapter, and one beyond.
+// TestIAAttrLimits uses each limit of an adapter, and then exceeds it by one.
 func TestIAAttrLimits(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		ia := open(t, dev, onFabric(func(a *fabric.Attr) {
@@ -196,7 +195,7 @@ func TestIAAttrLimits(t *testing.T) {
 			return err
 		})
 		full("window", attr.MaxRMRs, udat.SubResourceMemoryRegion, func() error { _, err := pz.CreateRMR(); return err })
-		// bounds tries a size at its limit and one beyond.
+		// bounds tries a size at its limit and one above the limit.
 		bounds := func(what string, limit int, want *udat.Error, create func(n int) (interface{ Free() error }, error)) {
 			t.Helper()
 			_, err := create(limit + 1)
@@ -283,8 +282,8 @@ func TestIAAttrLimits(t *testing.T) {
 	})
 }
 
-// TestMaxDTOPerEP: an endpoint can have as many requests and as many receives as the adapter says,
-// also on one dispatcher, and no more.
+// TestMaxDTOPerEP: MaxDTOPerEP is the greatest number of requests and of receives of an endpoint,
+// also if both use one dispatcher.
 func TestMaxDTOPerEP(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, edit := range []func(*fabric.Attr){
@@ -316,7 +315,7 @@ func TestMaxDTOPerEP(t *testing.T) {
 	})
 }
 
-// wantProviderAttr are the attributes of the library on a device.
+// wantProviderAttr returns the attributes that the library must have on a device.
 func wantProviderAttr(d fabric.Attr) udat.ProviderAttr {
 	truth := map[bool]string{true: "TRUE", false: "FALSE"}
 	p := udat.ProviderAttr{
@@ -347,7 +346,7 @@ func wantProviderAttr(d fabric.Attr) udat.ProviderAttr {
 	return p
 }
 
-// TestProviderAttr compares every attribute of the library with what its device says.
+// TestProviderAttr compares every attribute of the library with the attributes of the device.
 func TestProviderAttr(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		ia := open(t, dev)
@@ -357,8 +356,8 @@ func TestProviderAttr(t *testing.T) {
 	})
 }
 
-// TestProviderAttrEach does the same on devices that lack one ability each, and on one that lacks
-// all but that.
+// TestProviderAttrEach does the same on devices that lack one ability, and on devices that have
+// only that ability.
 func TestProviderAttrEach(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		check := func(edit func(*fabric.Attr)) {
@@ -390,12 +389,12 @@ func TestProviderAttrEach(t *testing.T) {
 	})
 }
 
-// TestProviderAttrHolds tries what the attributes of the library promise.
+// TestProviderAttrHolds checks that the attributes of the library are true.
 func TestProviderAttrHolds(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
 		_, p := attributes(t, b.ia)
-		// Counts that are supported are known, in each of their calls.
+		// Each call that reports a supported count reports a number.
 		allocated, span, err := b.ep.RecvQuery()
 		assert.NilError(t, err)
 		assert.Equal(t, p.EPRecvInfoSupported&udat.EPRecvInfoAllocated != 0, allocated != udat.ValueUnknown)
@@ -450,7 +449,7 @@ func TestProviderAttrHolds(t *testing.T) {
 	})
 }
 
-// TestQueueLength: the length that a dispatcher tells is the number of events that it takes.
+// TestQueueLength: a dispatcher queues as many events as the length that it reports.
 func TestQueueLength(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		ia := open(t, dev)
@@ -482,8 +481,8 @@ func TestQueueLength(t *testing.T) {
 	})
 }
 
-// TestEPAttrEach: each attribute of an endpoint is what was asked for, and a change of one changes
-// no other.
+// TestEPAttrEach: each attribute of an endpoint has the value that was requested, and a change of
+// one attribute changes no other.
 func TestEPAttrEach(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{})
@@ -541,7 +540,7 @@ func TestEPAttrEach(t *testing.T) {
 	})
 }
 
-// TestSRQAttrEach: a shared queue takes as many receives, and segments, as it tells.
+// TestSRQAttrEach: a shared queue takes as many receives and segments as it reports.
 func TestSRQAttrEach(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{})
@@ -578,7 +577,7 @@ func TestSRQAttrEach(t *testing.T) {
 	})
 }
 
-// TestLMRParam asks regions of each type and with each privilege for all that they tell.
+// TestLMRParam queries regions of each type and with each privilege, and checks all results.
 func TestLMRParam(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{})

@@ -15,8 +15,8 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// cPeer is the other end as a C program would be: verbs and the connection manager, and nothing of
-// this library's conventions.
+// cPeer is a peer that behaves like a C program: it uses verbs and the connection manager, but none
+// of this library's conventions.
 type cPeer struct {
 	t   *testing.T
 	ch  *cverbs.EventChannel
@@ -36,8 +36,8 @@ func closing[T interface{ Close() error }](t *testing.T) func(v T, err error) T 
 	}
 }
 
-// newCPeer makes such a peer on the end's device; where that is not InfiniBand or RoCE the test is
-// skipped.
+// newCPeer makes such a peer on the end's device. It skips the test if the device is neither
+// InfiniBand nor RoCE.
 func newCPeer(t *testing.T, e *end) *cPeer {
 	t.Helper()
 	attr := e.ia.Device().Attr()
@@ -76,7 +76,7 @@ func (p *cPeer) drive(id *cverbs.CMID) {
 	}
 }
 
-// listens gives the qualifier that the peer listens on.
+// listens returns the qualifier on which the peer listens.
 func (p *cPeer) listens(addr netip.Addr) udat.ConnQual {
 	p.t.Helper()
 	assert.NilError(p.t, p.id.BindAddr(netip.AddrPortFrom(addr, 0)))
@@ -84,7 +84,7 @@ func (p *cPeer) listens(addr netip.Addr) udat.ConnQual {
 	return udat.ConnQual(p.id.LocalAddr().Port())
 }
 
-// request is the connection request that has come to the peer.
+// request returns the connection request that has come to the peer.
 func (p *cPeer) request() cverbs.CMEvent {
 	p.t.Helper()
 	ev := p.event(cverbs.CMEventConnectRequest)
@@ -130,8 +130,7 @@ func (p *cPeer) completion() cverbs.WC {
 	return wc[0]
 }
 
-// inMemory is what a C program that does not swap finds in imm_data, or puts there, where cverbs
-// has v.
+// inMemory returns the imm_data of a C program that does not swap bytes, if cverbs has v.
 func inMemory(v uint32) uint32 {
 	if one := uint16(1); *(*byte)(unsafe.Pointer(&one)) == 1 {
 		return bits.ReverseBytes32(v)
@@ -139,8 +138,8 @@ func inMemory(v uint32) uint32 {
 	return v
 }
 
-// TestCPeerImmediate: a C program on OpenFabrics DAPL, which puts immediate data on the wire as it
-// is in memory, sees the integer that was posted here, and the reverse.
+// TestCPeerImmediate: a C program on OpenFabrics DAPL, which sends immediate data as it is in
+// memory, gets the integer that was posted here, and the reverse.
 func TestCPeerImmediate(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{})
@@ -177,8 +176,8 @@ func TestCPeerImmediate(t *testing.T) {
 	})
 }
 
-// TestCPeerConnects: what a C program sends is reported with its padding and says so; what it gets
-// is the Consumer's data and zeroes.
+// TestCPeerConnects: private data of a C program is reported with its padding, and marked as
+// padded. The C program gets the Consumer's data followed by zeroes.
 func TestCPeerConnects(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{})
@@ -207,7 +206,7 @@ func TestCPeerConnects(t *testing.T) {
 	})
 }
 
-// TestCPeerAnswers: the answers of a C program that knows no marker and no length.
+// TestCPeerAnswers tests the answers of a C program, which have neither a marker nor a length.
 func TestCPeerAnswers(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, c := range []struct {

@@ -39,7 +39,7 @@ var noSymbol = map[string]string{
 	"dat_provider_fini": "entry point of a loadable C provider: the library is its own provider",
 }
 
-// otherName are the Go names that the naming rule does not give.
+// otherName maps calls to Go names that do not follow the naming rule.
 var otherName = map[string]string{
 	"dat_ia_open":                  "Open",
 	"dat_registry_list_providers":  "Providers",
@@ -56,8 +56,8 @@ var otherName = map[string]string{
 	"dat_lmr_sync_rdma_write":      "IA.LMRSyncRDMAWrite",
 }
 
-// goName is the name that the rule gives: dat_x_verb is (*X).Verb, dat_x_create is (*IA).CreateX;
-// compared without case.
+// goName returns the name by the naming rule: dat_x_verb is (*X).Verb, dat_x_create is
+// (*IA).CreateX. The case is ignored.
 func goName(call string) string {
 	if n, ok := otherName[call]; ok {
 		return n
@@ -71,8 +71,9 @@ func goName(call string) string {
 
 var lastLine = regexp.MustCompile(`(?m)^(?:Implements: (dat_\w+)(?: with DAT_\w+)?\.|Extension\..*)\n?\z`)
 
-// TestCalls shows that every call has a function or method of the name that the rule gives it,
-// whose documentation ends in saying so, and that all others say that they go beyond.
+// TestCalls shows that every call of DAT has a function or method with the name by the rule, whose
+// comment ends with that call, and that the comments of all other functions say that they are
+// extensions.
 func TestCalls(t *testing.T) {
 	withoutDevice(t)
 	if len(datCalls) != 74 {
@@ -132,7 +133,7 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// eachFunction visits every function and method of the package's sources, without those of tests.
+// eachFunction visits every function and method in the package's sources, except those of tests.
 func eachFunction(t *testing.T, visit func(file string, fn *ast.FuncDecl)) {
 	t.Helper()
 	files, err := os.ReadDir(".")
@@ -165,7 +166,7 @@ func receiver(fn *ast.FuncDecl) string {
 	return typ.(*ast.Ident).Name
 }
 
-// ordinary are methods of Go's own conventions.
+// ordinary reports whether a method belongs to Go's own conventions.
 func ordinary(name string) bool {
 	for _, m := range []string{".String", ".Error", ".Unwrap", ".Is"} {
 		if strings.HasSuffix(name, m) {

@@ -6,7 +6,7 @@ import (
 )
 
 // CreateCNO makes a notification object to which no dispatchers refer yet. The first trigger calls
-// agent, unless it is nil. Later triggers call no agent, unless ModifyAgent has set one.
+// agent, unless agent is nil. Later triggers call no agent, unless ModifyAgent has set a new one.
 //
 // Implements: dat_cno_create.
 func (ia *IA) CreateCNO(agent WaitAgent) (*CNO, error) {
@@ -21,7 +21,8 @@ func (ia *IA) CreateCNO(agent WaitAgent) (*CNO, error) {
 	return c, nil
 }
 
-// ModifyAgent replaces the agent, which the next trigger calls once; nil removes it.
+// ModifyAgent replaces the agent. The next trigger calls the new agent, once. If agent is nil, no
+// agent is set.
 //
 // Implements: dat_cno_modify_agent.
 func (c *CNO) ModifyAgent(agent WaitAgent) error {
@@ -136,9 +137,9 @@ func (c *CNO) wait(expired <-chan time.Time, interrupt <-chan struct{}) (*EVD, e
 	}
 }
 
-// hint returns evd, which triggered the object, if it has not been freed. Otherwise it returns
-// another dispatcher of the object that has events, because the trigger of that dispatcher may have
-// coalesced with this one, or nil if there is none.
+// hint returns evd, which triggered the object, if it has not been freed. Otherwise the trigger of
+// another dispatcher may have coalesced with that of evd: hint returns another dispatcher of the
+// object that has events, or nil if none has.
 func (c *CNO) hint(evd *EVD) *EVD {
 	if evd.obj.alive() {
 		return evd
@@ -261,8 +262,8 @@ func (c *CNO) attach(op string, ia *IA) error {
 	return nil
 }
 
-// detach undoes attach. freed says that the dispatcher is being freed. If it was the last one,
-// detach abandons the object.
+// detach undoes attach. freed says that the dispatcher is being freed; if that was the last
+// dispatcher, detach abandons the object.
 func (c *CNO) detach(freed bool) {
 	if c == nil {
 		return

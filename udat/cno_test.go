@@ -18,7 +18,7 @@ func newCNO(t *testing.T, ia *udat.IA, agent udat.WaitAgent) *udat.CNO {
 	return cno
 }
 
-// softEVD makes a dispatcher of software events for the object.
+// softEVD makes a dispatcher of software events that triggers the object.
 func softEVD(t *testing.T, ia *udat.IA, cno *udat.CNO) *udat.EVD {
 	t.Helper()
 	evd, err := ia.CreateEVD(16, udat.EVDSoftware, cno)
@@ -146,7 +146,7 @@ func TestCNOWait(t *testing.T) {
 		assert.NilError(t, err)
 		assert.Equal(t, ev.Software, any(0))
 		rule.Proves(t, "CNO-WAIT-07")
-		soft(t, evd, 1) // nobody waits: it is latched
+		soft(t, evd, 1) // nobody waits: the trigger is stored
 		triggered(t, cno, evd)
 		untriggered(t, cno)
 		rule.Proves(t, "CNO-08")
@@ -179,7 +179,7 @@ func TestCNOWait(t *testing.T) {
 	})
 }
 
-// TestCNOWaitContext: a context ends the call that it was given to, and no other.
+// TestCNOWaitContext: a context ends only the call to which it was passed.
 func TestCNOWaitContext(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		ia := open(t, dev)
@@ -310,7 +310,7 @@ func TestCNOAgent(t *testing.T) {
 	})
 }
 
-// TestCNOReleased shows that nobody is left waiting for what can never come.
+// TestCNOReleased shows that no call keeps waiting when no trigger can come any more.
 func TestCNOReleased(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		ia := open(t, dev)
@@ -357,8 +357,8 @@ func TestCNOReleased(t *testing.T) {
 	})
 }
 
-// TestCNOFreedDispatcher frees dispatchers between their triggers and the wait: it does not return
-// them, and hears of the triggers that coalesced with theirs.
+// TestCNOFreedDispatcher frees dispatchers between their triggers and Wait: Wait does not return
+// freed dispatchers, and does not lose the triggers that coalesced with theirs.
 func TestCNOFreedDispatcher(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		ia := open(t, dev)

@@ -34,8 +34,8 @@ func (l *logBuffer) String() string {
 	return l.b.String()
 }
 
-// TestStillConnecting: an attempt that nobody answers is reported after 2 s, once, and its event
-// says what was awaited and what to look at: nothing, where the peer's host has answered.
+// TestStillConnecting: an attempt that nobody answers is logged once, after 2 s. Its event says
+// what the attempt waited for and, unless the peer's host has answered, what to check.
 func TestStillConnecting(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		var log logBuffer
@@ -76,8 +76,8 @@ func TestStillConnecting(t *testing.T) {
 	})
 }
 
-// TestNoRDMAThere: a peer's host that accepts a TCP connection and then is silent, or answers
-// something else, is not behind a firewall, and the event says what is there.
+// TestNoRDMAThere: if the peer's host accepts a TCP connection and then is silent, or answers
+// something else, the event does not blame a firewall, but says what answered.
 func TestNoRDMAThere(t *testing.T) {
 	for name, row := range map[string]struct {
 		answer string
@@ -113,7 +113,8 @@ func TestNoRDMAThere(t *testing.T) {
 	}
 }
 
-// TestConnectionErr: the events of connections that are none say why; the others say nothing.
+// TestConnectionErr: Err returns the reason for connections that were not made or are broken, and
+// nil for all other events.
 func TestConnectionErr(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -140,7 +141,7 @@ func TestConnectionErr(t *testing.T) {
 }
 
 // TestOtherFamily: an adapter of one family does not reach an address of the other. The event says
-// that, and sends nobody to look at firewalls.
+// so, and does not mention firewalls.
 func TestOtherFamily(t *testing.T) {
 	a := newEnd(t, "tcp:127.0.0.1", setup{})
 	assert.NilError(t, a.ep.Connect(netip.MustParseAddr("2001:db8::1"), 7000, patience, nil, 0, 0))
@@ -149,8 +150,8 @@ func TestOtherFamily(t *testing.T) {
 	assert.Assert(t, !strings.Contains(ev.Err().Error(), "firewall"), "%v", ev.Err())
 }
 
-// TestBrokenErr: if work has failed at both ends, the event of each says why, whichever hears first
-// of the other's end.
+// TestBrokenErr: if work has failed at both ends, the event of each end has the reason, whichever
+// end learns first of the other's failure.
 func TestBrokenErr(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		devices := []string{dev}

@@ -41,9 +41,9 @@ type CRParam struct {
 	PrivateData     []byte // valid until the request is answered
 	LocalEP         *EP    // the endpoint that the request brings; nil: none
 
-	// PrivateDataPadded means that PrivateData is padded with zeroes to the 56 bytes of the
-	// connection manager's message, because the peer's program does not use this library.
-	// Extension.
+	// PrivateDataPadded means that PrivateData may be padded with zeroes to the 56 bytes of the
+	// connection manager's message, because the peer's program does not use this library or either
+	// end has a Linux kernel before 5.9. Extension.
 	PrivateDataPadded bool
 }
 
@@ -64,14 +64,14 @@ func (c *CR) Query() (CRParam, error) {
 }
 
 // Accept accepts the request with an endpoint, which must be UNCONNECTED and have a zone. If the
-// request brings its own endpoint, ep must be nil. privateData goes to the peer with its
-// ESTABLISHED event: at most MaxPrivateDataSize bytes, of which 56 work on every fabric. An error
-// changes nothing.
+// request brings its own endpoint (LocalEP in [CRParam]), ep must be nil. privateData goes to the
+// peer with its ESTABLISHED event: at most MaxPrivateDataSize bytes, of which 56 work on every
+// fabric. An error changes nothing.
 //
 // Success destroys the request and moves the endpoint to COMPLETION_PENDING. One event then follows
 // on the endpoint's connect dispatcher: ESTABLISHED, or ACCEPT_COMPLETION_ERROR if the peer has
-// given up or does not confirm the accept within 30 s. The limit is 2 s instead while 128 later
-// accepts of the adapter wait for their confirmation.
+// given up or does not confirm the accept within 30 s. If 128 later accepts of the adapter wait for
+// their confirmation, the limit is 2 s.
 //
 // Implements: dat_cr_accept.
 func (c *CR) Accept(ep *EP, privateData []byte) error {
@@ -140,10 +140,10 @@ func (c *CR) Reject(privateData []byte) error {
 	return nil
 }
 
-// Handoff passes the request to the service point of this adapter that listens on qual, where it is
-// queued as a new request, and destroys this one. An endpoint that this request brought is given
-// back, as Reject does. Errors change nothing: InvalidParameter if no service point listens on
-// qual, InsufficientResources if the dispatcher of that service point is full.
+// Handoff passes the request to the service point of this adapter that listens on qual. There it is
+// queued as a new CR, and this CR is destroyed. The endpoint that this CR brought, if any, is given
+// back, as by Reject. Errors change nothing: InvalidParameter if no service point listens on qual,
+// InsufficientResources if the dispatcher of that service point is full.
 //
 // Implements: dat_cr_handoff.
 func (c *CR) Handoff(qual ConnQual) error {
@@ -174,7 +174,7 @@ func (c *CR) Handoff(qual ConnQual) error {
 }
 
 // returnEP gives back the endpoint that the request brought: the endpoint of a reserved service
-// point becomes UNCONNECTED again, and one that the provider has made is destroyed.
+// point becomes UNCONNECTED again, and an endpoint that the provider has made is destroyed.
 func (c *CR) returnEP() {
 	if c.ep == nil {
 		return
@@ -203,7 +203,7 @@ type servicePoint interface {
 	port() uint16
 }
 
-// pointAt returns the adapter's service point that listens on the port, nil if there is none.
+// pointAt returns the adapter's service point that listens on the port, or nil if there is none.
 func (ia *IA) pointAt(port uint16) servicePoint {
 	ia.mu.Lock()
 	defer ia.mu.Unlock()

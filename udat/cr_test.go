@@ -15,7 +15,7 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// TestCRQuery shows what a request tells, and for how long.
+// TestCRQuery shows what Query returns for a request, and for how long.
 func TestCRQuery(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -93,7 +93,7 @@ func TestCRAcceptErrors(t *testing.T) {
 	})
 }
 
-// accepting is all that an accept may change, as text.
+// accepting returns, as text, everything that an accept may change.
 func accepting(t *testing.T, cr *udat.CR, ep *udat.EP) string {
 	t.Helper()
 	c, err := cr.Query()
@@ -130,8 +130,8 @@ func TestCRAcceptStates(t *testing.T) {
 	})
 }
 
-// TestCRAcceptPending accepts with an endpoint in each state that it is for, while the device holds
-// back the end of the handshake.
+// TestCRAcceptPending accepts with an endpoint in each allowed state, while the device delays the
+// end of the handshake.
 func TestCRAcceptPending(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, from := range []udat.EPState{udat.EPUnconnected, udat.EPPassiveConnectionPending,
@@ -170,8 +170,8 @@ func TestCRAcceptPending(t *testing.T) {
 	})
 }
 
-// TestCRAcceptTooLate shows an accept whose peer has given up. On iWARP the peer's kernel gives up
-// after another 10 s.
+// TestCRAcceptTooLate accepts a request whose peer has given up. On iWARP the peer's kernel gives
+// up after another 10 s.
 func TestCRAcceptTooLate(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		told := false
@@ -215,7 +215,8 @@ func TestCRAcceptLost(t *testing.T) {
 	})
 }
 
-// TestCRAcceptReadDepths shows that the depths are agreed on as the lesser of both.
+// TestCRAcceptReadDepths shows that the read depth in each direction is the smaller one of those
+// that the two ends offer.
 func TestCRAcceptReadDepths(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a := newEnd(t, dev, setup{attr: &udat.EPAttr{MaxRDMAReadOut: 4, MaxRDMAReadIn: udat.None}})
@@ -242,8 +243,9 @@ func TestCRAcceptReadDepths(t *testing.T) {
 	})
 }
 
-// TestCRUntaken frees a dispatcher that still queues connection requests, for each kind of service
-// point: each peer is rejected (non-peer), the endpoint is UNCONNECTED again, nothing leaks.
+// TestCRUntaken frees a dispatcher on which connection requests are still queued, for each kind of
+// service point: each peer gets NON_PEER_REJECTED, the endpoint is UNCONNECTED again, and nothing
+// leaks.
 func TestCRUntaken(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		callers := []*end{newEnd(t, dev, setup{}), newEnd(t, dev, setup{}), newEnd(t, dev, setup{})}
@@ -293,7 +295,7 @@ func TestCRUntaken(t *testing.T) {
 			assert.Equal(t, state(t, b.ep), udat.EPUnconnected, c.name)
 			a := newEnd(t, dev, setup{})
 			b.cr = b.evd(4, udat.EVDCR)
-			connect(t, a, b) // the endpoint is as good as ever
+			connect(t, a, b) // the endpoint can be used again
 			part(t, a, b, udat.CloseAbrupt)
 			for _, o := range []interface{ Free() error }{b.ep, b.mem, b.pz, b.recv, b.request, b.conn, b.cr} {
 				assert.NilError(t, o.Free(), c.name)
@@ -304,8 +306,8 @@ func TestCRUntaken(t *testing.T) {
 	})
 }
 
-// TestCRRejectAlways rejects requests whose peers, service points and dispatchers have gone: that
-// succeeds once, and is InvalidHandle from then on.
+// TestCRRejectAlways rejects requests whose peers, service points and dispatchers no longer exist:
+// the first Reject succeeds, later ones return InvalidHandle.
 func TestCRRejectAlways(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for name, leave := range map[string]func(a *end) error{
@@ -328,7 +330,7 @@ func TestCRRejectAlways(t *testing.T) {
 	})
 }
 
-// TestCRAnsweredAtOnce: of calls that reject a request at the same time one succeeds.
+// TestCRAnsweredAtOnce: if several calls reject a request at the same time, exactly one succeeds.
 func TestCRAnsweredAtOnce(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -338,7 +340,7 @@ func TestCRAnsweredAtOnce(t *testing.T) {
 		for range 3 {
 			go func() { answers <- cr.Reject(nil) }()
 		}
-		time.Sleep(20 * time.Millisecond) // all of them have found the request unanswered
+		time.Sleep(20 * time.Millisecond) // by now all calls have found the request unanswered
 		unlock()
 		good := 0
 		for range 3 {
@@ -408,7 +410,8 @@ func TestCRHandoff(t *testing.T) {
 	})
 }
 
-// TestCRHandoffFull shows that a request that finds no place stays where it is.
+// TestCRHandoffFull shows that a request for which there is no place at the other service point
+// stays where it is.
 func TestCRHandoffFull(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})

@@ -14,7 +14,7 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// The tests of this file are of what reference implementations of uDAPL get wrong and no other test
+// The tests in this file are about defects of reference implementations of uDAPL that no other test
 // here would notice; docs/conformance/dapl-defects.md has the whole list.
 
 // TestSoftwareEventWakes: an event from elsewhere wakes who waits for completions, and so does an
@@ -34,8 +34,8 @@ func TestSoftwareEventWakes(t *testing.T) {
 	})
 }
 
-// TestWaitLeavesNothing: however a call ends, the next one finds nobody waiting and nothing locked;
-// and a short timeout is no poll.
+// TestWaitLeavesNothing: however a Wait ends, the next call finds no waiter and no lock held. A
+// Wait with a short timeout really waits.
 func TestWaitLeavesNothing(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{streams: udat.EVDDefault | udat.EVDSoftware, qlen: 4})
@@ -70,8 +70,8 @@ func TestWaitLeavesNothing(t *testing.T) {
 	})
 }
 
-// TestRefusedPostKeepsOthers: a post that the device refuses is told as an error, and those that
-// are outstanding keep their places and their cookies.
+// TestRefusedPostKeepsOthers: a post that the device refuses returns an error, and the requests in
+// flight keep their slots and cookies.
 func TestRefusedPostKeepsOthers(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		const limit = 4
@@ -108,8 +108,8 @@ func TestRefusedPostKeepsOthers(t *testing.T) {
 	})
 }
 
-// TestTimedOutIsOver: a connect that has timed out is given up: whoever accepts it later is not
-// connected to nobody.
+// TestTimedOutIsOver: a connect that has timed out is given up: an end that accepts its request
+// later is not connected.
 func TestTimedOutIsOver(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -131,8 +131,8 @@ func TestTimedOutIsOver(t *testing.T) {
 	})
 }
 
-// TestGracefulFullDispatcher: a graceful disconnect comes to its end though nobody takes the
-// completions that it waits for and there are more of them than the dispatcher holds.
+// TestGracefulFullDispatcher: a graceful disconnect ends although nobody dequeues the completions
+// for which it waits, and although there are more completions than the dispatcher can queue.
 func TestGracefulFullDispatcher(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const n = 12
@@ -155,7 +155,8 @@ func TestGracefulFullDispatcher(t *testing.T) {
 	})
 }
 
-// TestQueriesAreOnesOwn: what a query gives belongs to the caller, whatever others ask meanwhile.
+// TestQueriesAreOnesOwn: the result of a query belongs to the caller: later queries do not change
+// it.
 func TestQueriesAreOnesOwn(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		ias := []*udat.IA{open(t, dev), open(t, dev)}
@@ -180,7 +181,8 @@ func TestQueriesAreOnesOwn(t *testing.T) {
 	})
 }
 
-// TestQualifierIsFree: a service point that is gone leaves nothing, though its connections live.
+// TestQualifierIsFree: the qualifier of a freed service point is free again, although connections
+// made through it still exist.
 func TestQualifierIsFree(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -205,8 +207,9 @@ func TestQualifierIsFree(t *testing.T) {
 	})
 }
 
-// TestTwoDispatchersOneObject: events on several dispatchers may be one notification, whose
-// dispatcher is a hint; who polls all gets all, and what comes then notifies again.
+// TestTwoDispatchersOneObject: events on several dispatchers may make one notification, whose
+// dispatcher is a hint. A program that then polls all dispatchers gets all events, and later events
+// notify again.
 func TestTwoDispatchersOneObject(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{})
@@ -228,7 +231,7 @@ func TestTwoDispatchersOneObject(t *testing.T) {
 				assert.NilError(t, err)
 				empty(t, evd)
 			}
-			for err == nil { // what was latched meanwhile
+			for err == nil { // triggers that were stored meanwhile
 				_, err = cno.Wait(0)
 			}
 			soft(t, last, 2)
@@ -244,8 +247,8 @@ func TestTwoDispatchersOneObject(t *testing.T) {
 	})
 }
 
-// TestAsyncKinds: each event of a device comes as what it is and names its object, or does not come
-// where nothing is wrong.
+// TestAsyncKinds: each asynchronous event of a device makes the right event, which names its
+// object, or no event if nothing is wrong.
 func TestAsyncKinds(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		a, b, s := oneWithSRQ(t, dev, 4, 8, udat.EPAttr{})
@@ -271,8 +274,8 @@ func TestAsyncKinds(t *testing.T) {
 	})
 }
 
-// TestPollNeverSleeps: whoever takes the completion of a failure, or disconnects, is not kept
-// waiting for what follows of it.
+// TestPollNeverSleeps: a call that dequeues the completion of a failure, or disconnects, does not
+// wait for the consequences.
 func TestPollNeverSleeps(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		a, b := pair(t, "mem0", setup{})

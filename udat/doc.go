@@ -1,8 +1,9 @@
 // Package udat implements DAT 1.2 (uDAPL), an interface to RDMA. It has endpoints that are
 // connected in pairs, event dispatchers, registered memory in protection zones, and service points
-// that listen for connections. They work over any RDMA device of this host, over TCP (the device
-// "tcp"), and inside this process (the device "mem0"). Programs import this package. Package
-// rdmanet implements net.Conn on top of it; package cverbs, below it, has the verbs themselves.
+// that listen for connections. The objects work over any RDMA device of this host, over TCP (the
+// device "tcp"), and inside this process (the device "mem0"). The comments call these three the
+// fabrics. Programs import this package. Package rdmanet implements net.Conn on top of this
+// package. Package cverbs, on which this package is built, contains the verbs themselves.
 //
 // # Objects, in the order in which a program meets them
 //
@@ -14,8 +15,8 @@
 // connection request, and [CR.Accept] connects the requesting peer with an endpoint.
 //
 // Less common are an [SRQ], a receive queue that endpoints share; an [RMR], a window that opens
-// part of a region to peers for a time; a [CNO], which waits for several dispatchers; and an [RSP],
-// which listens for one connection.
+// part of a region to peers for a time; a [CNO], on which a program waits for events of several
+// dispatchers; and an [RSP], which listens for one connection.
 //
 // Names follow uDAPL: dat_ep_post_rdma_read is [EP.PostRDMARead], dat_evd_create is [IA.CreateEVD].
 // Each comment ends with the uDAPL call that the function implements, or says that the function is
@@ -25,83 +26,84 @@
 //
 // A post hands an operation to the device and returns at once. When the operation completes, an
 // [Event] with the cookie of the post and a [DTOStatus] is queued on the endpoint's dispatcher.
-// [EVD.Wait], [EVD.WaitContext] and [EVD.Dequeue] return it. A failed operation breaks its
+// [EVD.Wait], [EVD.WaitContext] and [EVD.Dequeue] return the event. A failed operation breaks its
 // connection: the work in flight completes with DTOErrFlushed, and the last event says why the
 // connection ended.
 //
 // A request with [CompletionSuppress] makes no event if it succeeds. The Consumer knows that it is
 // done when a later request of the endpoint completes. Until then the suppressed request counts as
-// in flight. To limit their number the library asks the device for a completion, without an event,
-// at the latest after half of MaxRequestDTOs suppressed requests in a row. Set MaxRequestDTOs to
-// twice the number of requests that are to be in flight.
+// in flight. To limit the number of such requests, the library has the device report the completion
+// of at least one in MaxRequestDTOs/2 consecutive suppressed requests; that completion makes no
+// event. Set MaxRequestDTOs to twice the number of requests that are to be in flight.
 //
 // # Receives
 //
 // Each Send consumes one receive of the peer, in the order in which the receives were posted. Post
-// receives before Connect or Accept, so that the first message finds one. Post each receive again
-// as soon as its data has been used. If a Send finds no receive (receiver not ready, RNR), the
-// device retries it for ever: a receive that was not posted again looks like a peer that hangs.
-// With [WithRNRRetry] such a Send fails instead. On iWARP a missing receive ends the connection.
+// receives before Connect or Accept, so that the first message finds a receive. Post each receive
+// again as soon as its data has been used. If a Send finds no receive (receiver not ready, RNR),
+// the device retries the Send for ever: a receive that was not posted again looks like a peer that
+// hangs. With [WithRNRRetry] such a Send fails instead. On iWARP a missing receive ends the
+// connection.
 //
 // # Memory
 //
 //   - Do not write to the memory of a posted request until its event has been dequeued, because the
 //     device may send the memory again; reading it is allowed. The memory of a receive or of an
-//     RDMA read belongs to the device until then.
+//     RDMA read must not even be read until its event has been dequeued.
 //   - Memory that peers may write changes at any time. Read what a peer has written only after an
-//     event has proved that it is complete: when a receive completes, all that the peer posted on
-//     the same endpoint before that Send has arrived. Or poll a word with [LMR.LoadUint64]; its
-//     comment says what a loaded value proves.
-//   - An RDMA read promises no order between its bytes. If the owner of the memory changes it
-//     during the read, the reader needs a checksum to notice that; examples/kv has one.
+//     event has proved that the data is complete: when a receive completes, everything that the
+//     peer posted on the same endpoint before the received Send has arrived. Or poll a word with
+//     [LMR.LoadUint64]; its comment says what a loaded value proves.
+//   - An RDMA read promises no order between its bytes. If the owner changes the memory during the
+//     read, the reader needs a checksum to notice the change; examples/kv has one.
 //   - Go's race detector does not see what the device does. Never write to bytes that the device
 //     may write to at the same time.
-//   - Do not trust data from a peer until it is checked: lengths in messages, [RMRTriplet]s,
-//     private data.
+//   - Check data from a peer before you use it: lengths in messages, [RMRTriplet]s, private data.
 //
 // # Connections
 //
 // Connect and Accept carry private data, at most MaxPrivateDataSize bytes; 56 bytes work on every
-// fabric. If the peer's program does not use this library, its private data arrives padded with
-// zeroes ([Event.PrivateDataPadded]). A triplet for the peer fits: [RMRTriplet.MarshalBinary]
-// returns 20 bytes.
+// fabric. If the peer's program does not use this library, or if either end has a Linux kernel
+// before 5.9, the peer's private data arrives padded with zeroes ([Event.PrivateDataPadded]).
+// Private data has room for a triplet: [RMRTriplet.MarshalBinary] returns 20 bytes.
 //
-// [EP.Disconnect] begins the end of a connection. CloseGraceful completes the requests in flight
-// first, CloseAbrupt flushes them; both flush the receives. Both ends then see DISCONNECTED after
-// their completions, and the peer need not call Disconnect itself. After a graceful disconnect the
-// peer has received all messages that were sent before it. A connection that fails ends with
-// BROKEN. [EP.Reset] makes the endpoint usable again.
+// [EP.Disconnect] starts to end a connection. With CloseGraceful the requests in flight complete
+// first, with CloseAbrupt they are flushed; in both cases the receives are flushed. After the
+// completions each end gets the event DISCONNECTED. The peer need not call Disconnect itself. After
+// a graceful disconnect the peer has received all messages that were sent before it. A connection
+// that fails ends with BROKEN. [EP.Reset] makes the endpoint usable again.
 //
 // # Vanished peers
 //
-// When a process ends, for whatever reason, the kernel disconnects its connections, and repeats the
-// message if it is lost. If a host or a link vanishes, or a host restarts, no peer is notified. A
-// device then gives up a request after [WithRetry] attempts; soft-RoCE needs 16 s for them. An idle
-// connection has no request that could fail. Therefore the keep-alive ([WithKeepAlive]) sends a
-// request. The keep-alive also breaks a connection if the device does not give up within 3
-// intervals, plus a second for each 4 KiB in flight.
+// When a process ends, for whatever reason, the kernel disconnects its connections, and repeats a
+// disconnect message that is lost. If a host or a link vanishes, or a host restarts, no peer is
+// notified. A device then gives up a request after the number of retries that [WithRetry] sets, on
+// soft-RoCE after 16 s. An idle connection has no request that could fail. Therefore the keep-alive
+// ([WithKeepAlive]) sends a request on an idle connection. The keep-alive also breaks a connection
+// if the device does not give up: if nothing completes for 3 intervals, plus about a second for
+// each 4 KiB in flight.
 //
 // A Send may wait for a receive for ever while the peer's device has the connection. If the peer's
-// device has lost the connection, only this end's device can notice, by its retries; soft-RoCE with
-// 7 retries never does. On iWARP the kernel's TCP gives up, within net.ipv4.tcp_retries2: 15
-// minutes by default.
+// device has lost the connection, only this end's device can notice the loss, by its retries;
+// soft-RoCE with 7 retries never notices it. On iWARP the kernel's TCP gives up after
+// net.ipv4.tcp_retries2 retries, by default within 15 minutes.
 //
 // # Freeing
 //
 // The Consumer frees all objects that it makes. Free the users of an object before the object:
 // service points and endpoints, then receive queues, windows, memory, dispatchers, notification
 // objects, zones, and last the adapter. Freeing an object in use returns [ErrInvalidState]. Wait
-// for DISCONNECTED before [EP.Free] and [IA.Close], because both end a connection at once and lose
-// the data that has not been sent. [IA.Close] with [CloseAbrupt] destroys all objects of the
-// adapter. The garbage collector frees none of them.
+// for DISCONNECTED before [EP.Free] and [IA.Close], because both calls end a connection at once and
+// lose the data that has not been sent. [IA.Close] with [CloseAbrupt] destroys all objects of the
+// adapter. The garbage collector frees no object.
 //
 // # Errors
 //
 // Errors are of type *[Error]. They have the type and subtype of DAT and wrap the fabric's own
 // error: errors.Is(err, [ErrInvalidState]) and errors.Is(err, syscall.ENOMEM) both work.
 // [Event.Err] says why a connection was not made or is broken. A method of a handle that is nil,
-// zero or freed returns [ErrInvalidHandle], or zero values if it returns no error. docs/errors.md
-// explains the errors that newcomers meet.
+// zero or freed returns [ErrInvalidHandle], or zero values if the method has no error result.
+// docs/errors.md explains the errors that newcomers meet.
 //
 // # Concurrency
 //

@@ -3,8 +3,9 @@ package udat
 import "time"
 
 // CreateEP makes an endpoint in UNCONNECTED. recv is the dispatcher for the completions of
-// receives, request for those of sends, RDMAs and binds, connect for connection events. A
-// dispatcher that is nil discards its events. If attr is nil the defaults apply.
+// receives, request is the one for the completions of sends, RDMAs and binds, and connect is the
+// one for connection events. The events for a dispatcher that is nil are discarded. If attr is nil
+// the defaults apply.
 //
 // Errors: InvalidHandle if a dispatcher does not accept the stream; InvalidParameter if attributes
 // exceed the limits of the adapter, or if completion flags are not allowed together with the other
@@ -54,8 +55,8 @@ func (ia *IA) newEP(op string, pz *PZ, recv, request, connect *EVD, srq *SRQ, at
 	return ep, nil
 }
 
-// takeAll takes references to the objects that the endpoint uses, and checks that they fit
-// together.
+// takeAll takes references to the objects that the endpoint uses, and checks that the endpoint can
+// use them together.
 func (ep *EP) takeAll(op string, used *uses) error {
 	if ep.pz != nil {
 		if err := used.take(op, &ep.pz.obj, HandlePZ); err != nil {
@@ -167,7 +168,7 @@ func (ep *EP) destroy() {
 	ep.apply("ep_free", causeDestroyed, nil)
 	ep.mu.Unlock()
 	ep.obj.ia.mu.Lock()
-	delete(ep.obj.ia.posting, ep) // not earlier: posts that began before apply have ended only now
+	delete(ep.obj.ia.posting, ep) // only now, because posts that began before apply may have run until here
 	ep.obj.ia.mu.Unlock()
 	ep.pz.setPosting(ep, false)
 	if ep.srq != nil && c != nil && ep.obj.ia.obj.live.Load() {
@@ -185,8 +186,8 @@ func (ep *EP) destroy() {
 }
 
 // CreateEPWithSRQ makes an endpoint whose receives come from a shared receive queue. attr must not
-// be nil. MaxRecvIOV is ignored. MaxRecvDTOs is the hard and SRQSoftHW the soft high watermark;
-// they never fire unless the provider attribute SRQWatermarksSupported lists them.
+// be nil. MaxRecvIOV is ignored. MaxRecvDTOs is the hard and SRQSoftHW the soft high watermark. A
+// watermark that the provider attribute SRQWatermarksSupported does not list never fires.
 //
 // Implements: dat_ep_create_with_srq.
 func (ia *IA) CreateEPWithSRQ(pz *PZ, recv, request, connect *EVD, srq *SRQ, attr *EPAttr) (*EP, error) {

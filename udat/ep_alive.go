@@ -7,22 +7,22 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// This file is the keep-alive. A device notices that a peer has vanished only if a request fails,
-// and rdma_cm does not report it. Therefore an idle connection sends a request, which the device
-// gives up after its retries.
+// This file implements the keep-alive. A device notices that a peer has vanished only if a request
+// fails, and rdma_cm does not report a vanished peer. Therefore the keep-alive posts a request on
+// an idle connection. If the peer has vanished, the device gives up the request after its retries.
 
 // Some devices never give up a request: soft-RoCE with 7 retries, and soft-iWARP if it stalls. But
 // the device of a live peer always answers a request that needs no receive. If silentChecks
 // consecutive checks find such requests in flight and nothing completed, the connection is broken.
-// With many bytes in flight there are more checks, for the time that a wire of slowestWire bytes
-// per second needs to carry the bytes.
+// If many bytes are in flight, more checks are allowed, so that a network that carries only
+// slowestWire bytes per second can carry them.
 const (
 	silentChecks = 3
 	slowestWire  = 4096
 )
 
-// watchPeers starts the keep-alive of the adapter, unless it runs already. It ends when no endpoint
-// is connecting or connected.
+// watchPeers starts the keep-alive of the adapter, unless the keep-alive runs already. The
+// keep-alive ends when no endpoint is connecting or connected.
 func (ia *IA) watchPeers() {
 	ia.mu.Lock()
 	defer ia.mu.Unlock()
@@ -45,8 +45,8 @@ func (ia *IA) watchPeers() {
 	})
 }
 
-// checkPeer sends a keep-alive if the connection is idle. If the peer has not answered for too
-// long, checkPeer breaks the connection.
+// checkPeer posts a keep-alive request if the connection is idle. If the peer has not answered for
+// too long, checkPeer breaks the connection.
 func (ep *EP) checkPeer() {
 	if !ep.mu.TryLock() {
 		return // a call is changing the endpoint: the next check will do
@@ -87,9 +87,9 @@ func (ep *EP) checkPeer() {
 	}
 }
 
-// oldest examines the oldest requests in flight, up to the first that makes a completion. It
-// reports whether one of them may wait for a receive of the peer, and the number of bytes of the
-// others; q.mu is held.
+// oldest examines the oldest requests in flight, up to the first that is not suppressed. waits
+// reports whether one of them may wait for a receive of the peer; bytes is the total length of the
+// others. q.mu is held.
 func (q *requestQueue) oldest() (waits bool, bytes uint64) {
 	for seq := q.inflight.freed; seq != q.inflight.tail; seq++ {
 		en := q.inflight.entry(seq)

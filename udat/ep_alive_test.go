@@ -17,8 +17,8 @@ import (
 // keepAlive is short, so that the tests are; 4 of them bound the time to the event.
 func keepAlive(d time.Duration) []udat.Option { return []udat.Option{udat.WithQuickKeepAlive(d)} }
 
-// TestVanishedPeer: a connection whose peer has vanished without a word is broken, idle or not. A
-// Send that waits for a receive does not hide it.
+// TestVanishedPeer: a connection whose peer has vanished without a message is broken, whether it is
+// idle or not, and even if a Send waits for a receive.
 func TestVanishedPeer(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		for _, sends := range []int{0, 1} {
@@ -40,8 +40,8 @@ func TestVanishedPeer(t *testing.T) {
 	})
 }
 
-// TestSilentRequests: a keep-alive that the device retries for ever, as soft-RoCE does with 7
-// retries, does not hide a vanished peer. A Send may wait.
+// TestSilentRequests: a vanished peer is noticed although the device retries the keep-alive for
+// ever, as soft-RoCE does with 7 retries. A Send may wait for ever.
 func TestSilentRequests(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		for _, sends := range []bool{false, true} {
@@ -63,7 +63,8 @@ func TestSilentRequests(t *testing.T) {
 	})
 }
 
-// TestKeepAliveIsNoRequest: requests are idle while only a keep-alive is in flight.
+// TestKeepAliveIsNoRequest: GetStatus reports the requests as idle while only a keep-alive is in
+// flight.
 func TestKeepAliveIsNoRequest(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		var script faultfabric.Script
@@ -78,14 +79,14 @@ func TestKeepAliveIsNoRequest(t *testing.T) {
 		}
 		eventually(t, func() bool { return posts.Calls() > 0 }, "no keep-alive is posted")
 		status(true)
-		assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 1, 0)) // behind the keep-alive
+		assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 1, 0)) // after the keep-alive
 		status(false)
 		rule.Proves(t, "EP-STATUS-02")
 	})
 }
 
-// TestForgottenConnection: a connection whose peer has left, with a message that was lost, is
-// broken, idle or with a Send that waits for a receive.
+// TestForgottenConnection: a connection is broken if its peer has disconnected but the message was
+// lost, whether the connection is idle or a Send waits for a receive.
 func TestForgottenConnection(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		for sends := range 3 {
@@ -112,8 +113,8 @@ func expectUnpolled(t *testing.T, e *end, hidden *faultfabric.Rule) udat.Event {
 	return expect(t, e.conn, udat.EventConnectionBroken)
 }
 
-// TestKeepAliveIdle: an idle connection stays, with a Send that waits for a receive and without, at
-// both ends, for many intervals; with the keep-alive off a vanished peer is not noticed.
+// TestKeepAliveIdle: an idle connection stays for many intervals at both ends, with and without a
+// Send that waits for a receive. Without the keep-alive a vanished peer is not noticed.
 func TestKeepAliveIdle(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, waits := range []bool{false, true} {
@@ -148,8 +149,8 @@ func TestKeepAliveIdle(t *testing.T) {
 	})
 }
 
-// TestKeepAliveEnds: the keep-alive runs from the first connection of an adapter to the end of the
-// last, and again with the next.
+// TestKeepAliveEnds: the keep-alive runs while the adapter has connections, and starts again with a
+// later connection.
 func TestKeepAliveEnds(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{opts: keepAlive(20 * time.Millisecond)}), newEnd(t, dev, setup{})
@@ -178,8 +179,8 @@ func TestKeepAliveRange(t *testing.T) {
 	}
 }
 
-// TestMarkOnlyBehindSuppressed: behind a request that makes a completion the library posts none of
-// its own.
+// TestMarkOnlyBehindSuppressed: after a request that makes a completion the library posts no
+// request of its own.
 func TestMarkOnlyBehindSuppressed(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		var script faultfabric.Script
@@ -196,9 +197,9 @@ func TestMarkOnlyBehindSuppressed(t *testing.T) {
 	})
 }
 
-// TestVanishedQueuePair: the queue pair of the peer has gone without a word, and its host answers.
-// The connection is broken, idle or with a request in flight, even with a Send that has been told
-// to wait for a receive.
+// TestVanishedQueuePair: the peer's queue pair has vanished without a message, but its host still
+// answers. The connection is broken, whether it is idle or a request is in flight, even a Send
+// whose receiver was not ready.
 func TestVanishedQueuePair(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		send := func(e *end) error { return e.ep.PostSend(e.iov(0, 8), 1, 0) }
@@ -240,8 +241,8 @@ func TestVanishedQueuePair(t *testing.T) {
 	})
 }
 
-// TestKeepAliveSuppressed: suppressed requests, which make no completion, are answered by the peer
-// all the same.
+// TestKeepAliveSuppressed: the answers of the peer to suppressed requests count, although these
+// requests make no completion.
 func TestKeepAliveSuppressed(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		for _, writes := range []int{1, 3} {
@@ -258,8 +259,9 @@ func TestKeepAliveSuppressed(t *testing.T) {
 	})
 }
 
-// TestKeepAlivePatience: how long a request may go unanswered depends on its bytes, and on those of
-// the suppressed ones before it: 3 checks, and one more for each 4096 bytes and second.
+// TestKeepAlivePatience: how long a request may stay unanswered depends on its bytes and on those
+// of the suppressed requests before it: 3 checks, and one more for each second that 4096 bytes per
+// second need.
 func TestKeepAlivePatience(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		const tenth = 100 * time.Millisecond

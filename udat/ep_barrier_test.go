@@ -11,8 +11,9 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// TestBindIsBarrier posts what needs a window right behind its bind, without a fence and without
-// waiting: when the peer gets the Send, the new context opens the memory, and the old one does not.
+// TestBindIsBarrier posts operations that need a window directly after its bind, without a fence
+// and without waiting: when the peer gets the Send, the new context gives access to the memory, and
+// the old one does not.
 func TestBindIsBarrier(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -44,7 +45,8 @@ func TestBindIsBarrier(t *testing.T) {
 	})
 }
 
-// TestNothingPassesFailedBind: what was posted behind a bind has not begun when the bind fails.
+// TestNothingPassesFailedBind: operations that were posted after a bind have not begun when the
+// bind fails.
 func TestNothingPassesFailedBind(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -67,7 +69,7 @@ func TestNothingPassesFailedBind(t *testing.T) {
 	})
 }
 
-// TestFlagsSupported: the flags that the provider lists are those that posts take, and no others.
+// TestFlagsSupported: posts accept exactly the flags that the provider attribute lists.
 func TestFlagsSupported(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{attr: &udat.EPAttr{RequestCompletionFlags: udat.CompletionUnsignalled}})
@@ -95,8 +97,8 @@ func TestFlagsSupported(t *testing.T) {
 	})
 }
 
-// TestStatusIsSnapshot: GetStatus tells of the moment and changes nothing. It neither takes events
-// nor waits for anybody to take them, and what it has said binds nobody.
+// TestStatusIsSnapshot: GetStatus reports the current state and changes nothing. It neither
+// dequeues events nor waits for anybody to dequeue them, and its result may be outdated at once.
 func TestStatusIsSnapshot(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})

@@ -12,14 +12,14 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// TestPostsDoNotSleep: a post puts its thread to sleep for nothing, neither the peer nor the device
-// nor time. The kernel counts each sleep, however short: no clock is read, and a loaded machine,
-// which takes the processor away, does not count. Half of the posts of each kind may sleep: the
-// device's own threads may hold a lock.
+// TestPostsDoNotSleep: a post never puts its thread to sleep to wait for the peer, for the device
+// or for a time. The kernel counts each sleep, however short. No clock is read, and the loss of the
+// processor on a loaded machine does not count. Half of the posts of each kind may sleep, because
+// the device's own threads may hold a lock.
 func TestPostsDoNotSleep(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const limit = 64
-		runtime.LockOSThread() // what sleeps in a goroutine then puts its thread to sleep too
+		runtime.LockOSThread() // so that a goroutine that sleeps puts its thread to sleep too
 		defer runtime.UnlockOSThread()
 		a, posts := heldUp(t, dev, limit)
 		defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection stops the thread
@@ -44,7 +44,7 @@ func TestPostsDoNotSleep(t *testing.T) {
 			}
 		}
 		for k, n := range tried {
-			few := n < 8 // on soft-iWARP the peer's device makes room: the queue may hardly ever be full
+			few := n < 8 // on soft-iWARP the peer's device makes room, so the queue may rarely be full
 			assert.Check(t, few || slept[k] <= n/2, "%v: %d of %d posts have slept", k, slept[k], n)
 		}
 		t.Logf("%v slept, of %v", slept, tried)

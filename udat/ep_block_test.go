@@ -11,9 +11,8 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// TestPostsDoNotBlock posts in virtual time, which stands still while anything runs and moves on
-// when everything waits: a post that waits for anything takes time there. The peer takes nothing,
-// and the queues are full in the end.
+// TestPostsDoNotBlock posts in virtual time, which passes only while all goroutines wait, so that a
+// post that waits takes time. The peer receives nothing, and the queues are full in the end.
 func TestPostsDoNotBlock(t *testing.T) {
 	t.Run("mem0", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -46,7 +45,7 @@ func TestPostsDoNotBlock(t *testing.T) {
 	})
 }
 
-// heldUp returns a connected end and posts of each kind, of which the peer takes nothing.
+// heldUp returns a connected end and posts of each kind; the peer receives nothing.
 func heldUp(t *testing.T, dev string, limit int) (*end, map[string]func() error) {
 	t.Helper()
 	a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRDMAReadIn: 4, MaxRequestDTOs: limit, MaxRecvDTOs: limit}})
@@ -67,7 +66,7 @@ func heldUp(t *testing.T, dev string, limit int) (*end, map[string]func() error)
 		},
 	}
 	if acknowledged(a) {
-		assert.NilError(t, a.ep.PostSend(nil, 0, 0)) // holds up all that follows: the peer has no receive
+		assert.NilError(t, a.ep.PostSend(nil, 0, 0)) // blocks all later requests: the peer has no receive
 	} else {
 		delete(posts, "send") // iWARP breaks the connection of a peer without a receive
 		delete(posts, "large")
@@ -75,8 +74,8 @@ func heldUp(t *testing.T, dev string, limit int) (*end, map[string]func() error)
 	return a, posts
 }
 
-// TestPostsReturn is the same on a device, in real time: no post waits for the peer, which takes
-// nothing, nor for room in a full queue.
+// TestPostsReturn is the same on a device in real time: no post waits for the peer, which receives
+// nothing, or for room in a full queue.
 func TestPostsReturn(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const limit = 8
@@ -109,8 +108,8 @@ func TestPostsReturn(t *testing.T) {
 	})
 }
 
-// TestPostsInUpcall posts from an agent's upcall, which must not block: a receive, a read and an
-// answer for each message, for more rounds than the queues have places.
+// TestPostsInUpcall posts in a wait agent, which must not block: a receive, a read and an answer
+// for each message, for more rounds than the queues have slots.
 func TestPostsInUpcall(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const rounds, limit = 20, 4

@@ -79,7 +79,7 @@ func (ep *EP) workFailed(status fabric.Status) (after func()) {
 
 // status returns the DAT status of a request that failed. rxe reports an invalid local key as a
 // queue pair operation error. The key was valid when the request was posted, so the cause is an
-// invalid key only if the region has been lost since.
+// invalid key only if the region has been lost since then.
 func (q *requestQueue) status(en *inflightEntry, s fabric.Status) DTOStatus {
 	switch {
 	case s != fabric.StatusLocalQPOp:
@@ -90,9 +90,9 @@ func (q *requestQueue) status(en *inflightEntry, s fabric.Status) DTOStatus {
 	return DTOErrLocalEP
 }
 
-// status returns the DAT status of a receive that failed. rxe reports two failures as a queue pair
-// operation error, and siw as a general error: an invalid local key, and a message longer than the
-// receive. The cause is the key if the region has been lost since the receive was posted.
+// status returns the DAT status of a receive that failed. For both an invalid local key and a
+// message longer than the receive, rxe reports a queue pair operation error, and siw a general
+// error. The cause is the key if the region has been lost since the receive was posted.
 func (q *recvQueue) status(en *inflightEntry, s fabric.Status) DTOStatus {
 	switch {
 	case s != fabric.StatusLocalQPOp && s != fabric.StatusGeneral:
@@ -103,6 +103,6 @@ func (q *recvQueue) status(en *inflightEntry, s fabric.Status) DTOStatus {
 	return DTOErrLocalLength
 }
 
-// lostRegion reports whether the region of posted work has been freed, or the endpoint has moved to
-// another zone since.
+// lostRegion reports whether l, the region of posted work, has been freed, or is no longer in the
+// zone of the endpoint.
 func (ep *EP) lostRegion(l *LMR) bool { return l != nil && (!l.obj.live.Load() || l.pz != ep.pz) }

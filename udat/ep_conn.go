@@ -9,9 +9,9 @@ import (
 )
 
 // A queue pair may flush work before a failed request or receive of the other queue explains why.
-// If no such error comes within suspectGrace, the connection is broken all the same: the device
-// refused what the peer did, or the link is down. iWARP devices also flush when the peer
-// disconnects, and report the disconnect only later. For them the time is suspectGraceIWARP.
+// If no failed work explains the flush within suspectGrace, the connection is broken all the same:
+// the device refused what the peer did, or the link is down. iWARP devices also flush when the peer
+// disconnects, and report the disconnect only later. For iWARP the time is suspectGraceIWARP.
 const (
 	suspectGrace      = 50 * time.Millisecond
 	suspectGraceIWARP = time.Second
@@ -43,8 +43,8 @@ func (ep *EP) happened(c *connection, why epCause, told fabric.ConnEvent) {
 }
 
 // advance applies a cause to the state, with all consequences for the connection; ep.mu is held.
-// told is the fabric's event, if there is one. For a call that the state does not allow, advance
-// returns InvalidState.
+// told is the fabric's event; for a cause that is no event it contains at most the error. For a
+// call that the state does not allow, advance returns InvalidState.
 func (ep *EP) advance(op string, why epCause, told fabric.ConnEvent) error {
 	t, err := ep.transition(op, why)
 	if err != nil || t.effect != effectMoves {
@@ -103,8 +103,8 @@ func (ep *EP) drained() (done bool) {
 	return true
 }
 
-// flush enters FLUSHING: the device flushes all work in flight. The last event of the connection
-// follows when all work that had been posted has completed.
+// flush enters FLUSHING: the device flushes all work in flight. The last event of the connection is
+// queued when all work that was posted before has completed.
 func (ep *EP) flush(why epCause, event EventNumber, told fabric.ConnEvent) {
 	ep.stopTimers()
 	was := ep.exactState()
@@ -161,13 +161,13 @@ func (ep *EP) postDisconnect() (done bool) {
 	return true
 }
 
-// watch has the flusher call step, with ep.mu held, until step returns true or the endpoint has
+// watch makes the flusher call step, with ep.mu held, until step returns true or the endpoint has
 // another connection or none.
 func (ep *EP) watch(step func() (done bool)) {
 	c := ep.conn.Load()
 	ep.obj.ia.flusher.watch(func() bool {
 		if !ep.mu.TryLock() {
-			return false // Reset may hold it for a long time
+			return false // Reset may hold ep.mu for a long time
 		}
 		defer ep.mu.Unlock()
 		return ep.conn.Load() != c || step()
@@ -213,8 +213,8 @@ func (ep *EP) Reset() error {
 	}
 }
 
-// flushed reports whether Reset need not wait: the last event is queued and all work has completed,
-// or the state is not DISCONNECTED.
+// flushed reports whether Reset can go on without a wait: the last event is queued and all work has
+// completed, or the state is not DISCONNECTED.
 func (ep *EP) flushed() bool {
 	if ep.getState() != EPDisconnected {
 		return true
@@ -238,10 +238,10 @@ func (ep *EP) reset(op string) (waits bool, err error) {
 	return false, ep.apply(op, callReset, func() error { return ep.renewQP(op) })
 }
 
-// renewQP replaces the queue pair; ep.mu and the lock of the requests are held. Work that was
-// posted after Reset had found the queues empty is flushed first, while the locks stop further
-// posts. This wait has its own limit, flushWait, because concurrent posts may have used up the
-// limit of the wait in Reset.
+// renewQP replaces the queue pair; ep.mu and the lock of the requests are held. Work may have been
+// posted after Reset found the queues empty. renewQP first waits until this work is flushed, while
+// the locks stop further posts. This wait has its own limit, flushWait, because concurrent posts
+// may have used up the limit of the wait in Reset.
 func (ep *EP) renewQP(op string) error {
 	ep.recvs.mu.Lock()
 	defer ep.recvs.mu.Unlock()
@@ -341,8 +341,8 @@ func (ep *EP) announce(c *connection) {
 	}
 }
 
-// awaits returns what a pending attempt waits for, and what to look at between the hosts, which is
-// nothing if the peer's host has answered.
+// awaits returns what a pending attempt waits for, and what to check between the hosts. reach is
+// empty if the peer's host has answered.
 func (ep *EP) awaits(c *connection) (what, reach string) {
 	what, reached := c.conn.Awaits()
 	if reached {
@@ -352,8 +352,8 @@ func (ep *EP) awaits(c *connection) (what, reach string) {
 }
 
 // whyNot returns the error that Err of the connection's last event will return; it may be nil.
-// event is the number of that event. If told has no reason why the connection is broken, the reason
-// is the failure of its work. ep.mu is held.
+// event is the number of that last event. If the connection is broken and told contains no reason,
+// the reason is the first failure of work on the connection. ep.mu is held.
 func (ep *EP) whyNot(c *connection, event EventNumber, told fabric.ConnEvent) *connectError {
 	if event == EventConnectionBroken && told.Err == nil {
 		told.Err = errNoReason
@@ -367,7 +367,7 @@ func (ep *EP) whyNot(c *connection, event EventNumber, told fabric.ConnEvent) *c
 	remote, after := c.conn.RemoteAddr(), time.Since(c.began).Round(time.Millisecond)
 	awaits, reach := ep.awaits(c)
 	if errors.Is(told.Err, fabric.ErrResources) || errors.Is(told.Err, fabric.ErrAddrInvalid) {
-		reach = "" // this host is in the way, and nothing between the hosts
+		reach = "" // the cause is on this host, not between the hosts
 	}
 	if reach != "" {
 		reach = "; look at: " + reach

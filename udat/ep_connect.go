@@ -36,8 +36,9 @@ func (q ConnQual) port(op string, arg Subtype) (uint16, error) {
 // privateData goes to the peer with the request: at most MaxPrivateDataSize bytes, of which 56 work
 // on every fabric. timeout must be positive and may be [Infinite]. If the peer does not answer, the
 // connection manager gives up by itself and the outcome is UNREACHABLE, even if timeout is longer:
-// on RoCE with Linux 6.1 after 16 requests, in 103 s. [Event.Err] has the reason of a failure. With
-// [WithLogger] an attempt that takes longer than 2 s is logged, with what it waits for.
+// on RoCE with Linux 6.1 after 16 requests, in 103 s. [Event.Err] returns the reason of a failure.
+// With [WithLogger] an attempt that takes longer than 2 s is logged, together with what the attempt
+// waits for.
 //
 // If Connect returns an error, the endpoint remains UNCONNECTED. Errors: InvalidAddress for an
 // address that no host can have; ModelNotSupported for a quality of service or a flag that is not
@@ -81,10 +82,11 @@ func checkAddress(op string, addr netip.Addr) error {
 	return nil
 }
 
-// DupConnect connects the endpoint to the address and qualifier to which dup is connected. dup must
-// be a CONNECTED endpoint of this adapter, or DupConnect returns InvalidState. If dup was connected
-// by Accept, the peer has no service point at that address, and the outcome is NON_PEER_REJECTED.
-// States, events, timeout, private data and quality of service are those of Connect.
+// DupConnect connects the endpoint to the address and qualifier to which dup is connected. If dup
+// belongs to another adapter, DupConnect returns InvalidHandle; if dup is not CONNECTED, it returns
+// InvalidState. If dup was connected by Accept, the peer has no service point at that address, and
+// the outcome is NON_PEER_REJECTED. States, events, timeout, private data and quality of service
+// are those of Connect.
 //
 // Implements: dat_ep_dup_connect.
 func (ep *EP) DupConnect(dup *EP, timeout time.Duration, privateData []byte, qos QoS) error {
@@ -206,9 +208,9 @@ func (ep *EP) accept(op string, call epCause, request fabric.Request, private []
 }
 
 // An adapter keeps up to maxUnconfirmed accepts that wait for their confirmation. Each further
-// accept gives up the oldest ones that have waited for unconfirmedAge, because a flood of requests
-// whose initiators never confirm must not occupy the endpoints. A proper initiator confirms within
-// one round trip. An accept whose initiator has sent a message stays.
+// accept gives up the oldest of them, if these have waited for unconfirmedAge. Otherwise a flood of
+// requests whose initiators never confirm would occupy the endpoints. A proper initiator confirms
+// within one round trip. An accept whose initiator has sent a message stays.
 const (
 	maxUnconfirmed = 128
 	unconfirmedAge = 2 * time.Second
@@ -238,8 +240,8 @@ func (ia *IA) thinAccepts(now time.Time) {
 	}
 }
 
-// hasReceived reports whether a message has come although the initiator's confirmation has not: on
-// a busy host it may be seconds late.
+// hasReceived reports whether a message has arrived before the initiator's confirmation, which may
+// be seconds late on a busy host.
 func (ep *EP) hasReceived() bool {
 	_, recvs := ep.sources()
 	recvs.evd.poll()
@@ -247,9 +249,10 @@ func (ep *EP) hasReceived() bool {
 }
 
 // Disconnect ends the connection, or gives up the attempt to connect. CloseAbrupt flushes the work
-// in flight. CloseGraceful first waits for all requests in DISCONNECT_PENDING, in which no new
-// requests can be posted. This wait has no limit while the peer receives messages, but an abrupt
-// disconnect ends it. The DISCONNECTED event comes on the connect dispatcher after the completions
+// in flight. CloseGraceful moves the endpoint to DISCONNECT_PENDING, in which no new requests can
+// be posted, and ends the connection when all requests have completed. There is no time limit while
+// the peer receives messages; an abrupt Disconnect ends the connection at once. Disconnect itself
+// does not wait: the DISCONNECTED event is queued on the connect dispatcher after the completions
 // of the work.
 //
 // In DISCONNECTED the call does nothing. In UNCONNECTED, RESERVED, PASSIVE and TENTATIVE it returns

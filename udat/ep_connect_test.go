@@ -63,11 +63,12 @@ func TestConnectRefused(t *testing.T) {
 	})
 }
 
-// TestConnectFailures lets attempts fail in each way, and uses the endpoint again after each.
+// TestConnectFailures makes attempts fail in each way, and connects the endpoint again after each
+// failure.
 func TestConnectFailures(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
-		nowhere := netip.MustParseAddr("2001:db8::1") // of IPv4 the kernel would take any to be on the adapter's own network
+		nowhere := netip.MustParseAddr("2001:db8::1") // for any IPv4 address the kernel would ask the adapter's own network
 		for _, f := range []struct {
 			name  string
 			start func(t *testing.T) error
@@ -158,11 +159,11 @@ func TestConnectFailures(t *testing.T) {
 	})
 }
 
-// slowEnv asks for tests that wait for a connection manager to lose its patience, a minute or more.
+// slowEnv enables tests that wait until a connection manager gives up, for a minute or more.
 const slowEnv = "GODAT_TEST_SLOW"
 
-// TestUnreachableHost connects to an address of the adapter's own network that no host has: who
-// comes first, the Consumer's own timeout or the connection manager, tells.
+// TestUnreachableHost connects to an address of the adapter's own network that no host has. The
+// event depends on what comes first: the Consumer's timeout, or that of the connection manager.
 func TestUnreachableHost(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -173,8 +174,8 @@ func TestUnreachableHost(t *testing.T) {
 		}
 		var ev udat.Event
 		for range 2 {
-			// A connection manager has a minute's patience, and the TCP of iWARP two: neither may hold up
-			// the event, or what comes after.
+			// A connection manager gives up after a minute, the TCP of iWARP after two: neither may
+			// delay the event, or what comes after it.
 			begun := time.Now()
 			assert.NilError(t, a.ep.Connect(netip.AddrFrom4(addr), 4711, time.Second, nil, 0, 0))
 			ev = next(t, a.conn)
@@ -248,8 +249,7 @@ func TestAcceptTooLate(t *testing.T) {
 	})
 }
 
-// TestOneOutcome races the timeout against the answer: one event tells how it came out, whichever
-// it is.
+// TestOneOutcome races the timeout against the answer: exactly one event reports the outcome.
 func TestOneOutcome(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -277,7 +277,7 @@ func TestOneOutcome(t *testing.T) {
 				part(t, a, b, udat.CloseAbrupt)
 			} else if err == nil { // the other end may have been connected for a moment
 				switch in, _, err := b.conn.Wait(5*time.Second, 1); {
-				case errorsIs(err, udat.ErrTimeoutExpired): // a reject overtakes its request in the kernel, at times, and is lost
+				case errorsIs(err, udat.ErrTimeoutExpired): // sometimes a reject overtakes its request in the kernel and is lost
 					t.Log("the passive end has not heard of it yet")
 					assert.NilError(t, b.ep.Disconnect(udat.CloseAbrupt))
 					expect(t, b.conn, udat.EventConnectionDisconnected)
@@ -301,7 +301,7 @@ func TestOneOutcome(t *testing.T) {
 }
 
 // TestTimeoutAfterHandshake: the device has confirmed the accept when the timeout expires, but the
-// library has not heard of it. The passive end is connected for a moment: docs/deviations.md.
+// library does not know it yet. The passive end is connected for a moment: docs/deviations.md.
 func TestTimeoutAfterHandshake(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		var script faultfabric.Script
@@ -335,8 +335,8 @@ func TestTimeoutAfterHandshake(t *testing.T) {
 	})
 }
 
-// TestConnectRefusedHoldsNothing: receives complete as ever after a connect that has failed at
-// once.
+// TestConnectRefusedHoldsNothing: receives still complete normally after a Connect that has
+// returned an error.
 func TestConnectRefusedHoldsNothing(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{})
@@ -350,8 +350,8 @@ func TestConnectRefusedHoldsNothing(t *testing.T) {
 	})
 }
 
-// TestPortOfQualifier: a qualifier that is a port is that port; the rest share ports as OpenFabrics
-// DAPL has them.
+// TestPortOfQualifier: a qualifier that is a port number means that port. Larger qualifiers map to
+// ports as in OpenFabrics DAPL.
 func TestPortOfQualifier(t *testing.T) {
 	for qual, want := range map[udat.ConnQual]uint16{
 		1: 1, 45248: 45248, 65535: 65535, 65536: 65536%32001 + 33534, 96003: 33534, 96002: 65534,

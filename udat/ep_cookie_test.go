@@ -9,7 +9,7 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// wide is a cookie that needs all of its 64 bits, different for each n.
+// wide returns a cookie that needs all 64 bits, different for each n.
 func wide(n int) udat.Cookie { return 0xfedcba98_76543210 + udat.Cookie(n)<<32 + udat.Cookie(n) }
 
 // TestWideCookies posts each kind of work with a cookie of 64 bits, which must come back whole from

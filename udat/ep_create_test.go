@@ -10,8 +10,8 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// TestCreateEP makes an endpoint, and one with a shared queue: both are unconnected, without an
-// event, and hold what they were made with until they are freed.
+// TestCreateEP makes an endpoint without and one with a shared queue: both are UNCONNECTED, have no
+// event, and keep the objects that they were made with in use until they are freed.
 func TestCreateEP(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{})
@@ -51,7 +51,7 @@ func TestCreateEP(t *testing.T) {
 	})
 }
 
-// TestCreateEPStreams shows that each kind of event comes to the dispatcher that is for it.
+// TestCreateEPStreams shows that each kind of event comes to the dispatcher for that kind.
 func TestCreateEPStreams(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{}) // ESTABLISHED came to conn, the request to cr
@@ -80,8 +80,8 @@ func TestCreateEPStreams(t *testing.T) {
 	})
 }
 
-// TestCreateEPWithoutDispatchers shows that an endpoint works without each of them and without all,
-// and that such work is not reported.
+// TestCreateEPWithoutDispatchers shows that an endpoint works without any one of its dispatchers
+// and without all of them, and that events for a missing dispatcher are not reported.
 func TestCreateEPWithoutDispatchers(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const noRecv, noRequest, noConn = 1, 2, 4
@@ -103,7 +103,7 @@ func TestCreateEPWithoutDispatchers(t *testing.T) {
 			if lacks&noConn == 0 {
 				expect(t, a.conn, udat.EventConnectionEstablished)
 			}
-			for i := range 50 { // more than a queue holds: what is not reported is done all the same
+			for i := range 50 { // more than a queue holds: requests without a dispatcher complete too
 				assert.NilError(t, b.ep.PostRecv(b.iov(i*8, 8), udat.Cookie(i), 0))
 				assert.NilError(t, a.ep.PostRecv(a.iov(i*8, 8), udat.Cookie(i), 0))
 				eventually(t, func() bool { return a.ep.PostSend(a.iov(0, 8), udat.Cookie(i), 0) == nil }, "post %d", i)
@@ -119,9 +119,9 @@ func TestCreateEPWithoutDispatchers(t *testing.T) {
 			}
 			eventually(t, func() bool { _, r, q, err := a.ep.GetStatus(); return r && q && err == nil }, "work is left")
 			for _, evd := range []*udat.EVD{a.recv, a.request, a.conn, a.ia.AsyncEVD()} {
-				empty(t, evd) // nor does what is not reported overflow anything
+				empty(t, evd) // events without a dispatcher overflow no queue
 			}
-			// A failure that nobody takes a completion of is noticed.
+			// A failure is noticed although no dispatcher takes its completion.
 			assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 8), 0, udat.RMRTriplet{RMRContext: 0xdeadbe00, TargetAddress: 1,
 				SegmentLength: 8}, 0))
 			become(t, a.ep, udat.EPDisconnected)
@@ -133,7 +133,8 @@ func TestCreateEPWithoutDispatchers(t *testing.T) {
 	})
 }
 
-// TestCreateEPDefaults connects endpoints that nothing was said about, and fills their queues.
+// TestCreateEPDefaults connects endpoints that were made without attributes, and fills their
+// queues.
 func TestCreateEPDefaults(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{qlen: 32})
@@ -186,13 +187,14 @@ func TestCreateEPRefused(t *testing.T) {
 			}
 			return err
 		}
-		// Dispatchers that do not take the stream.
+		// Dispatchers that do not accept the stream.
 		refused(t, create(e.conn, e.request, e.conn, nil), udat.InvalidHandle, udat.SubHandleEVDRecv)
 		refused(t, create(e.recv, e.conn, e.conn, nil), udat.InvalidHandle, udat.SubHandleEVDRequest)
 		refused(t, create(e.recv, e.request, e.recv, nil), udat.InvalidHandle, udat.SubHandleEVDConn)
 		rule.Proves(t, "EP-CREATE-07", "EVD-03")
 
-		// Completion flags that differ on one dispatcher, or do not go with its other streams.
+		// Completion flags that differ on one dispatcher, or are not allowed with its other
+		// streams.
 		threshold := &udat.EPAttr{RecvCompletionFlags: udat.CompletionEVDThreshold}
 		refused(t, create(e.recv, e.recv, e.conn, threshold), udat.InvalidParameter)
 		refused(t, create(e.recv, e.request, e.conn, threshold), udat.InvalidParameter) // e.ep feeds recv with other flags
@@ -205,7 +207,7 @@ func TestCreateEPRefused(t *testing.T) {
 		}))
 		rule.Proves(t, "EP-CREATE-06", "EVD-10", "EVD-11")
 
-		// Attributes that no adapter can keep.
+		// Attributes that no adapter can provide.
 		limits := e.ia.Device().Attr()
 		for name, attr := range map[string]udat.EPAttr{
 			"service":        {ServiceType: 1},
@@ -231,7 +233,7 @@ func TestCreateEPRefused(t *testing.T) {
 		}
 		refused(t, create(nil, nil, nil, &udat.EPAttr{QoS: udat.QoSPremium}), udat.ModelNotSupported)
 
-		// Objects that are gone, or of another adapter.
+		// Objects that have been freed, or belong to another adapter.
 		other := newEnd(t, e.ia.Name(), setup{})
 		gone := e.evd(8, udat.EVDDTO)
 		assert.NilError(t, gone.Free())
@@ -253,8 +255,8 @@ func TestCreateEPRefused(t *testing.T) {
 	})
 }
 
-// TestCreateEPForeignConnect: connection events of endpoints go to a dispatcher of another adapter,
-// as long as that lives, if the endpoints' adapters were opened for it.
+// TestCreateEPForeignConnect: connection events may go to a dispatcher of another adapter, until
+// that dispatcher is freed, if the endpoints' adapters were opened with WithForeignConnectEVDs.
 func TestCreateEPForeignConnect(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		events := newEnd(t, dev, setup{})

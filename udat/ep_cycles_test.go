@@ -16,7 +16,7 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// left is what a process and its devices hold.
+// left counts the resources that a process and its devices hold.
 type left struct {
 	files, goroutines int
 	kernel            string // of the devices, by the kernel's own count
@@ -35,8 +35,8 @@ func holding(t *testing.T) (l left) {
 	return l
 }
 
-// more says whether something is held now that was not before; what others had not yet let go of
-// then may be gone.
+// more reports whether more is held now than before. Less may be held, because resources of earlier
+// tests may have been released since.
 func (l left) more(before left) bool {
 	then, now := counts(before.kernel), counts(l.kernel)
 	kept := runtime.GOMAXPROCS(0) / 2 // descriptors of cverbs, from the first brief wait on
@@ -61,8 +61,8 @@ func counts(text string) (list []int) {
 	return list
 }
 
-// TestCycles connects, transfers and disconnects a thousand times, by turns with the endpoint that
-// there was and with a new one, and compares what is held before and after.
+// TestCycles connects, transfers and disconnects a thousand times, alternately with the previous
+// endpoint and with a new one, and compares the resources held before and after.
 func TestCycles(t *testing.T) {
 	cycles := 1000
 	if testing.Short() || raceEnabled {

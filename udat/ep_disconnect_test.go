@@ -34,8 +34,8 @@ func TestDisconnectRefused(t *testing.T) {
 	})
 }
 
-// TestGraceful: what has been posted reaches a peer that takes its time; nothing new is taken
-// meanwhile, but messages come in.
+// TestGraceful: all requests that were posted reach a slow peer. Meanwhile new requests are
+// refused, but messages are received.
 func TestGraceful(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -47,8 +47,8 @@ func TestGraceful(t *testing.T) {
 		assert.NilError(t, a.ep.PostRDMARead(a.iov(10000, 1000), 8, b.mem.RMRTriplet(10000, 1000), 0))
 		read := b.put(10000, 1000, 5)
 		assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 1000), 9, b.mem.RMRTriplet(12000, 1000), 0))
-		// soft-RoCE, the only one that does not keep to a window's bounds, sends nothing again once a
-		// bind waits behind a Send without a receive.
+		// soft-RoCE, the only device without ExactBounds, resends nothing once a bind waits behind
+		// a Send without a receive.
 		binds := udat.DeviceAttr(a.ia).MaxMW > 0 && udat.DeviceAttr(a.ia).ExactBounds
 		if binds {
 			_, err := a.window(t).Bind(a.mem.Triplet(0, 8), bothRights, a.ep, 10, 0)
@@ -99,8 +99,8 @@ func TestGraceful(t *testing.T) {
 	})
 }
 
-// TestGracefulUnseen: a request is outstanding until the library has seen its completion, which the
-// device hides here: so any device keeps an endpoint in DISCONNECT_PENDING.
+// TestGracefulUnseen: a request is in flight until the library has seen its completion. The test
+// hides the completion, so that an endpoint stays in DISCONNECT_PENDING on any device.
 func TestGracefulUnseen(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, abrupt := range []bool{false, true} {
@@ -150,7 +150,7 @@ func TestGracefulUnseen(t *testing.T) {
 	})
 }
 
-// TestGracefulIdle: with nothing outstanding it is over at once.
+// TestGracefulIdle: with no request in flight a graceful disconnect ends at once.
 func TestGracefulIdle(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -191,8 +191,8 @@ func TestBothDisconnect(t *testing.T) {
 	})
 }
 
-// TestAbruptPrefix ends a stream of transfers: of each queue a first part has succeeded, and all
-// the rest is flushed, in order, before the event on the same dispatcher.
+// TestAbruptPrefix ends a stream of transfers: in each queue a first part has succeeded, and the
+// rest is flushed in order, before the event on the same dispatcher.
 func TestAbruptPrefix(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const work = 64
@@ -221,7 +221,7 @@ func TestAbruptPrefix(t *testing.T) {
 					ownFault = ownFault || failed && ev.Status != udat.DTOErrFlushed
 				}
 				want := udat.EventConnectionDisconnected
-				if ownFault && e != leaves { // a device may find that the peer does not answer before it hears that it has left
+				if ownFault && e != leaves { // the device may find that the peer does not answer before the disconnect arrives
 					want = udat.EventConnectionBroken
 				}
 				expect(t, e.conn, want)
@@ -234,7 +234,8 @@ func TestAbruptPrefix(t *testing.T) {
 	})
 }
 
-// TestReset takes an endpoint through connections, and does nothing where there was none.
+// TestReset resets an endpoint after connections, and checks that Reset of an unconnected endpoint
+// does nothing.
 func TestReset(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: 3, MaxRecvDTOs: 4}}), newEnd(t, dev, setup{})
@@ -285,8 +286,8 @@ func TestReset(t *testing.T) {
 	})
 }
 
-// TestResetAtOnce: whoever resets without waiting for the event finds it, and all that was flushed,
-// when the call returns.
+// TestResetAtOnce: if Reset is called before the event has come, the event and all flushed
+// completions are queued when Reset returns.
 func TestResetAtOnce(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -314,7 +315,7 @@ func TestResetAtOnce(t *testing.T) {
 	})
 }
 
-// TestFreeConnected: the peer learns of it, and nothing more comes of the freed endpoint.
+// TestFreeConnected: the peer is notified, and the freed endpoint makes no more events.
 func TestFreeConnected(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -338,7 +339,7 @@ func TestFreeConnected(t *testing.T) {
 	})
 }
 
-// TestFreeWhilePolled: what Free flushes makes no event, also for who polls in the meantime.
+// TestFreeWhilePolled: work that Free flushes makes no event, even if a call polls meanwhile.
 func TestFreeWhilePolled(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for range 30 {
@@ -376,8 +377,8 @@ func TestFreeWhilePolled(t *testing.T) {
 	})
 }
 
-// leftOver takes the events that a freed endpoint had before it was freed: they may still be there
-// (EP-FREE-02).
+// leftOver dequeues events of a freed endpoint that were queued before it was freed; they may still
+// be there (EP-FREE-02).
 func leftOver(t *testing.T, evd *udat.EVD, freed *udat.EP) {
 	t.Helper()
 	for {
@@ -390,8 +391,8 @@ func leftOver(t *testing.T, evd *udat.EVD, freed *udat.EP) {
 	}
 }
 
-// TestOneDispatcherForManyEndpoints keeps the completions of endpoints apart when some are freed
-// and made anew.
+// TestOneDispatcherForManyEndpoints: the completions of endpoints are not confused when some
+// endpoints are freed and new ones are made.
 func TestOneDispatcherForManyEndpoints(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{qlen: 512}), newEnd(t, dev, setup{qlen: 512})

@@ -6,23 +6,23 @@ import (
 	"github.com/godat/godat/udat/internal/lockrank"
 )
 
-// Device is the fabric's own device behind the adapter, for tests that ask it or break it.
+// Device returns the fabric's own device of the adapter, for tests that query it or break it.
 func (ia *IA) Device() fabric.Device { return faultfabric.Inner(ia.device).(fabric.Device) }
 
-// Posting is the number of endpoints that the zone keeps for their posts.
+// Posting returns the number of endpoints of the zone that may have posts in progress.
 func (pz *PZ) Posting() int {
 	pz.obj.ia.mu.Lock()
 	defer pz.obj.ia.mu.Unlock()
 	return len(pz.posting)
 }
 
-// Hold keeps calls that answer the request waiting until the function that it returns is called.
+// Hold makes calls that answer the request wait until the returned function is called.
 func (c *CR) Hold() func() {
 	c.mu.Lock()
 	return c.mu.Unlock
 }
 
-// Causes names the causes of the endpoint's state machine, in order.
+// Causes are the names of the causes of the endpoint's state machine, in order.
 var Causes = [causes]string{
 	"established", "peer rejected", "rejected", "unreachable", "failed", "timed out", "peer left", "removed", "broken",
 	"drained", "flushed",
@@ -30,8 +30,8 @@ var Causes = [causes]string{
 	"connect", "accept", "accept own", "reserve", "abrupt", "graceful", "reset", "free",
 }
 
-// Suffer makes the cause of that number happen to the endpoint's connection, or to one of an
-// endpoint that has none.
+// Suffer makes cause number c happen to the endpoint's connection, or to a new one if the endpoint
+// has none.
 func (ep *EP) Suffer(c int) {
 	l := ep.conn.Load()
 	if l == nil {
@@ -42,13 +42,13 @@ func (ep *EP) Suffer(c int) {
 	ep.happened(l, epCause(c), fabric.ConnEvent{Private: []byte("private")})
 }
 
-// States are those of the state machine, in order.
+// States are the states of the state machine, in order.
 var States = []EPState{EPUnconnected, EPReserved, EPPassiveConnectionPending, EPTentativeConnection,
 	EPActiveConnectionPending,
 	EPCompletionPending, EPConnected, EPDisconnectPending, epFlushing, EPDisconnected, epFreed}
 
-// ApplyCause applies the cause of that number to an endpoint in a state: the next state, the event
-// that the table has for it, and whether a call has to wait.
+// ApplyCause applies cause number c to an endpoint in a state. It returns the next state, the event
+// in the table, and whether a call has to wait.
 func ApplyCause(s EPState, c int) (next EPState, event EventNumber, waits bool, err error) {
 	ep := &EP{}
 	ep.obj.ia = &IA{}
@@ -58,49 +58,48 @@ func ApplyCause(s EPState, c int) (next EPState, event EventNumber, waits bool, 
 	return ep.exactState(), t.event, t.effect == effectAwaits, err
 }
 
-// VisibleState is what the Consumer sees of a state.
+// VisibleState returns the state that the Consumer sees.
 func VisibleState(s EPState) EPState {
 	ep := &EP{}
 	ep.state.Store(uint32(s))
 	return ep.getState()
 }
 
-// StatesOfTable is the number of the table's rows.
+// StatesOfTable returns the number of rows of the table.
 func StatesOfTable() int { return len(transitions) }
 
-// Late gives the handler of the endpoint's present connection, as a fabric holds it.
+// Late returns the handler of the endpoint's current connection, as a fabric keeps it.
 func (ep *EP) Late() func(fabric.ConnEvent) { return ep.handler(ep.conn.Load()) }
 
-// QP is the endpoint's queue pair.
+// QP returns the endpoint's queue pair.
 func (ep *EP) QP() fabric.QP {
 	ep.requests.mu.Lock()
 	defer ep.requests.mu.Unlock()
 	return ep.requests.qp
 }
 
-// HoldEvents keeps the connection's events, and every call that changes the state, waiting until
-// the function that it gives is called.
+// HoldEvents makes the connection's events, and every call that changes the state, wait until the
+// returned function is called.
 func (ep *EP) HoldEvents() (release func()) {
 	elsewhere(ep.mu.Lock)
 	return ep.mu.Unlock
 }
 
-// HoldPosts keeps every call that needs the request queue waiting until the function that it gives
-// is called.
+// HoldPosts makes every call that needs the request queue wait until the returned function is
+// called.
 func (ep *EP) HoldPosts() (release func()) {
 	elsewhere(ep.requests.mu.Lock)
 	return ep.requests.mu.Unlock
 }
 
-// HoldDispatcher keeps every call that needs the dispatcher waiting until the function that it
-// gives is called.
+// HoldDispatcher makes every call that needs the dispatcher wait until the returned function is
+// called.
 func (e *EVD) HoldDispatcher() (release func()) {
 	elsewhere(e.mu.Lock)
 	return e.mu.Unlock
 }
 
-// DropHeld forgets the completions that wait for the connection's own event, as the end of the
-// endpoint does.
+// DropHeld drops the deferred events, as the end of the endpoint does.
 func (ep *EP) DropHeld() {
 	_, recvs := ep.sources()
 	recvs.evd.mu.Lock()
@@ -108,19 +107,18 @@ func (ep *EP) DropHeld() {
 	recvs.dropDeferred()
 }
 
-// Port is the port that the qualifier stands for.
+// Port returns the port of the qualifier.
 func (q ConnQual) Port() (uint16, error) { return q.port("dat_ep_connect", SubArg3) }
 
-// ActiveEPs is the number of the adapter's endpoints that are connecting or connected, for whose
-// sake it looks after its dispatchers.
+// ActiveEPs returns the number of the adapter's endpoints that are connecting or connected.
 func (ia *IA) ActiveEPs() int {
 	ia.mu.Lock()
 	defer ia.mu.Unlock()
 	return ia.activeEPs
 }
 
-// Holds says whether the endpoint has a timer set for its attempt to connect, and whether it has a
-// connection of the fabric's.
+// Holds reports whether the endpoint has a timer for its attempt to connect, and whether it has a
+// connection in the fabric.
 func (ep *EP) Holds() (timer, conn bool) {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
@@ -128,18 +126,18 @@ func (ep *EP) Holds() (timer, conn bool) {
 	return ep.timer != nil, l != nil && l.conn != nil
 }
 
-// FailureOf gives what reports a failure of the endpoint's present connection.
+// FailureOf returns a function that reports a failure of the endpoint's current connection.
 func FailureOf(ep *EP) (report func()) { return workFailure{ep: ep, conn: ep.conn.Load()}.report }
 
-// Untold is the number of failures that the dispatcher still has to report.
+// Untold returns the number of failures that the dispatcher has not reported yet.
 func Untold(e *EVD) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.after)
 }
 
-// elsewhere calls f on another goroutine and waits for it: a test that holds locks of the library
-// is not to be taken for the library.
+// elsewhere calls f on another goroutine and waits for it, so that the check of lock ranks does not
+// count locks that the test holds as those of the library.
 func elsewhere(f func()) {
 	done := make(chan struct{})
 	go func() {
@@ -152,7 +150,7 @@ func elsewhere(f func()) {
 // Elsewhere is elsewhere for hooks that the library calls under its locks.
 func Elsewhere(f func()) { elsewhere(f) }
 
-// CheckingLocks says whether the order of locks is checked, which allocates.
+// CheckingLocks reports whether the order of locks is checked. The check allocates.
 const CheckingLocks = lockrank.Checking
 
 // LockRanks are the ranks of the package's locks, in order.
@@ -161,7 +159,8 @@ var LockRanks = []lockrank.Rank{rankCR{}, rankServicePoint{}, rankModifying{}, r
 	rankEVD{}, rankSRQ{}, rankRMR{}, rankLMR{}, rankWindows{}, rankCNO{}, rankPoller{}, rankFlusher{},
 	rankRegistry{}}
 
-// CountFrom makes the numbers of the endpoint's work go on from n; none is in flight.
+// CountFrom makes the sequence numbers of the endpoint's work continue from n. No work may be in
+// flight.
 func (ep *EP) CountFrom(n uint32) {
 	ep.CountRequestsFrom(n)
 	ep.recvs.mu.Lock()

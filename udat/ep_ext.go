@@ -1,9 +1,9 @@
 package udat
 
 // PostSendImmediate is PostSend with 32 bits of immediate data. The event of the peer's receive
-// contains them, with Operation DTOReceiveImm. Without the provider attribute AttrImmediateData it
-// returns ModelNotSupported. The integer is sent as the bytes that it has in this host's memory, as
-// in OpenFabrics DAPL; programs on verbs use network byte order.
+// contains these bits, with Operation DTOReceiveImm. Without the provider attribute
+// AttrImmediateData the call returns ModelNotSupported. The integer is sent as the bytes that it
+// has in this host's memory, as in OpenFabrics DAPL; programs on verbs use network byte order.
 //
 // Extension. It is a Send of the IB extension of DAT 2.0.
 func (ep *EP) PostSendImmediate(iov []LMRTriplet, cookie Cookie, immediate uint32, flags CompletionFlags) error {
@@ -34,9 +34,9 @@ func (ep *EP) PostRDMAWriteImmediate(iov []LMRTriplet, cookie Cookie, remote RMR
 }
 
 // PostFetchAdd adds to the 64-bit word at remote and stores the old value of the word, in host byte
-// order, in local. It is atomic with respect to other atomics of the peer's device. local and
-// remote must be 8 bytes long. remote must be at a multiple of 8, in a region with the remote
-// atomic privilege. A fetch-and-add in flight counts as an RDMA read. Without the provider
+// order, in local. The operation is atomic with respect to other atomics of the peer's device.
+// local and remote must be 8 bytes long. remote must be at a multiple of 8, in a region with the
+// remote atomic privilege. A fetch-and-add in flight counts as an RDMA read. Without the provider
 // attribute AttrFetchAndAdd the call returns ModelNotSupported.
 //
 // Extension. It is dat_ib_post_fetch_and_add of the IB extension of DAT 2.0.

@@ -13,8 +13,8 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// has says whether the adapter's device has what a provider-specific attribute names. If not, err
-// must say so.
+// has reports whether the adapter's device has the feature of a provider-specific attribute. If
+// not, it checks that err is ModelNotSupported.
 func has(t *testing.T, ia *udat.IA, name string, err error) bool {
 	t.Helper()
 	_, _, p, qerr := ia.Query()
@@ -62,7 +62,7 @@ func TestImmediate(t *testing.T) {
 	})
 }
 
-// TestAtomics adds and swaps.
+// TestAtomics tests fetch-and-add and compare-and-swap.
 func TestAtomics(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -102,7 +102,8 @@ func TestAtomics(t *testing.T) {
 		assert.ErrorIs(t, err, udat.ErrInvalidParameter)
 		assert.ErrorIs(t, a.ep.PostFetchAdd(1, a.lmr(8, udat.PrivLocalRead).Triplet(0, 8), 3, l.RMRTriplet(0, 8), 0),
 			udat.ErrPrivilegesViolation)
-		// The depth for reads holds for them too: so many are under way at once, none where it is 0.
+		// The read depth limits atomics too: it is the number in flight at once, and a depth of 0
+		// allows none.
 		one, far := *a, *b
 		one.ep, far.ep = a.another(&udat.EPAttr{MaxRDMAReadOut: 1}), b.another(&udat.EPAttr{MaxRDMAReadIn: 1})
 		connect(t, &one, &far)
@@ -129,9 +130,10 @@ func TestAtomics(t *testing.T) {
 	})
 }
 
-// TestExtendedCompletions: each extended operation that the device has completes with its own
-// operation, with the cookie and the length, at the end that posted it, and so does the receive
-// that it uses at the other end, with its data. One that fails says what it was as well.
+// TestExtendedCompletions: the completion of each extended operation that the device supports has
+// the right Operation, cookie and length. So has the completion of the receive that the operation
+// uses at the other end, with the immediate data. The completion of a failed operation has the
+// Operation too.
 func TestExtendedCompletions(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		cases := []struct {
@@ -217,8 +219,8 @@ func TestExtendedCompletions(t *testing.T) {
 	})
 }
 
-// TestExtensionsThatDeviceLacks: what a device cannot do is refused at the post, and nothing else
-// is.
+// TestExtensionsThatDeviceLacks: a post of an operation that the device does not support is
+// refused, and no other post is.
 func TestExtensionsThatDeviceLacks(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		for _, c := range []struct {
@@ -232,7 +234,8 @@ func TestExtensionsThatDeviceLacks(t *testing.T) {
 		} {
 			a, b := newEnd(t, dev, setup{script: &faultfabric.Script{Attr: c.lack}}), newEnd(t, dev, setup{})
 			connect(t, a, b)
-			// A region without the privilege tells those that are supported, and posts nothing.
+			// With a region that lacks the privilege, only supported operations get as far as the
+			// privilege check, and nothing is posted.
 			for kind := udat.OpSend; kind <= udat.OpCmpSwap; kind++ {
 				priv := udat.PrivLocalWrite
 				if kind == udat.OpRDMARead || kind == udat.OpFetchAdd || kind == udat.OpCmpSwap {
@@ -250,7 +253,7 @@ func TestExtensionsThatDeviceLacks(t *testing.T) {
 	})
 }
 
-// TestSendInvalidate ends the peer's binding with a Send.
+// TestSendInvalidate unbinds the peer's window with a Send.
 func TestSendInvalidate(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -272,7 +275,7 @@ func TestSendInvalidate(t *testing.T) {
 		failed(t, a.request, 2, udat.DTOErrRemoteAccess)
 		broken(t, a)
 		targetOfFault(t, b)
-		assert.NilError(t, b.mem.Free()) // the window does not hold it any more
+		assert.NilError(t, b.mem.Free()) // the window is no longer bound to it
 	})
 }
 
@@ -302,7 +305,8 @@ func TestReadToRMR(t *testing.T) {
 	})
 }
 
-// TestExtensionPrivileges: the operations beyond DAT 1.2 need what those of DAT 1.2 need.
+// TestExtensionPrivileges: the operations beyond DAT 1.2 need the same privileges as those of DAT
+// 1.2.
 func TestExtensionPrivileges(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -322,7 +326,7 @@ func TestExtensionPrivileges(t *testing.T) {
 				continue
 			}
 			refused(t, err, udat.PrivilegesViolation)
-			o.Flags = udat.CompletionSolicitedWait // which those take that use up a receive
+			o.Flags = udat.CompletionSolicitedWait // allowed for operations that consume a receive
 			_, err = a.ep.PostBatch([]udat.Op{o})
 			if source {
 				refused(t, err, udat.PrivilegesViolation)

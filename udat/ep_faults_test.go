@@ -15,13 +15,13 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// inTime runs a test under a clock that jumps, on the fabric inside this process.
+// inTime runs a test in virtual time, on the fabric inside this process.
 func inTime(t *testing.T, test func(t *testing.T)) {
 	t.Run("mem0", func(t *testing.T) { synctest.Test(t, test) })
 }
 
-// victim connects a peer that ignores what happens to it, and whose write the device of the end
-// that it returns refuses.
+// victim connects an end to a peer that ignores its events. The end's device then refuses a write
+// of the peer. victim returns the end.
 func victim(t *testing.T, dev string) (b *end, begin time.Time) {
 	t.Helper()
 	a, b := pair(t, dev, setup{script: &faultfabric.Script{}})
@@ -36,8 +36,8 @@ func victim(t *testing.T, dev string) (b *end, begin time.Time) {
 	return b, begin
 }
 
-// TestRefusedAccess makes a peer with a wrong key, which stays connected otherwise: the end whose
-// device has refused the access learns of it long before a second has passed.
+// TestRefusedAccess: a peer uses a wrong key and does not disconnect. The end whose device has
+// refused the access learns of it in much less than a second.
 func TestRefusedAccess(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		b, begin := victim(t, dev)
@@ -55,8 +55,8 @@ func TestRefusedAccess(t *testing.T) {
 	})
 }
 
-// TestRefusedReason: where the fabric knows why it has refused a message of the peer, the event of
-// the broken connection says it.
+// TestRefusedReason: if the fabric knows why it has refused a message of the peer, the event of the
+// broken connection has this reason.
 func TestRefusedReason(t *testing.T) {
 	noLeaks(t)
 	a, b := pair(t, "tcp:127.0.0.1", setup{})
@@ -69,7 +69,8 @@ func TestRefusedReason(t *testing.T) {
 	flushed(t, b.recv, 1)
 }
 
-// TestLostRequest loses the request: the Consumer's own timeout comes first, or the fabric's.
+// TestLostRequest loses the connection request: the attempt ends by the Consumer's timeout or by
+// the fabric's, whichever is shorter.
 func TestLostRequest(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		a, b := newEnd(t, "mem0", setup{}), newEnd(t, "mem0", setup{})
@@ -89,7 +90,7 @@ func TestLostRequest(t *testing.T) {
 	})
 }
 
-// TestLostReply loses the answer to a request.
+// TestLostReply loses the answer to a connection request.
 func TestLostReply(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		a, b := newEnd(t, "mem0", setup{}), newEnd(t, "mem0", setup{})
@@ -109,14 +110,14 @@ func TestLostReply(t *testing.T) {
 	})
 }
 
-// TestLostReady loses the last message of the handshake, that tells the passive end: the first
-// message stands for it.
+// TestLostReady loses the last message of the handshake: the first message of data confirms the
+// accept instead.
 func TestLostReady(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		b, a := inState(t, "mem0", udat.EPCompletionPending, setup{})
 		assert.NilError(t, b.ep.PostRecv(nil, 1, 0))
 		refused(t, b.ep.PostSend(nil, 1, 0), udat.InvalidState, udat.SubStateEPComplPending)
-		assert.NilError(t, a.ep.PostSend(nil, 2, 0)) // stands for the message that was lost
+		assert.NilError(t, a.ep.PostSend(nil, 2, 0)) // confirms the accept instead of the lost message
 		expect(t, b.conn, udat.EventConnectionEstablished)
 		completion(t, b.recv, 1)
 		assert.Equal(t, state(t, b.ep), udat.EPConnected)
@@ -139,8 +140,8 @@ func TestCompletionPendingGivenUp(t *testing.T) {
 	})
 }
 
-// TestFlushWithoutCause: the queue pair is in error and nobody says why. The disconnect that
-// explains it may be on its way.
+// TestFlushWithoutCause: the queue pair is in error, and no error explains why. The disconnect that
+// explains it may still come.
 func TestFlushWithoutCause(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		a, b := pair(t, "mem0", setup{})
@@ -165,7 +166,7 @@ func TestFlushWithoutCause(t *testing.T) {
 	})
 }
 
-// TestSilentPeer: the peer's host is gone without a word.
+// TestSilentPeer: the peer's host has vanished without a message.
 func TestSilentPeer(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		a, b := pair(t, "mem0", setup{})
@@ -183,7 +184,7 @@ func TestSilentPeer(t *testing.T) {
 	})
 }
 
-// TestNobodyLooks: a broken connection is told although nobody takes the completion that says so.
+// TestNobodyLooks: a broken connection is reported although no call dequeues the failed completion.
 func TestNobodyLooks(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		a, b := pair(t, "mem0", setup{})
@@ -195,7 +196,7 @@ func TestNobodyLooks(t *testing.T) {
 	})
 }
 
-// TestStatuses gives work every status that a fabric knows.
+// TestStatuses makes work fail with every status of a fabric.
 func TestStatuses(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		for st, want := range map[fabric.Status][2]udat.DTOStatus{ // of a request, of a receive
@@ -221,11 +222,11 @@ func TestStatuses(t *testing.T) {
 				t.Run(fmt.Sprintf("%v, %s", st, what), func(t *testing.T) {
 					a, b := pair(t, dev, setup{})
 					assert.NilError(t, a.ep.PostRecv(a.iov(0, 8), 1, 0))
-					assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 2, udat.CompletionSuppress)) // held up: no receive
+					assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 2, udat.CompletionSuppress)) // waits: the peer has no receive
 					assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 3, 0))
 					evd, cookie := a.request, udat.Cookie(2)
 					if i == 0 {
-						a.faults().FailOp(1, st) // the next that begins: the first has begun, perhaps
+						a.faults().FailOp(1, st) // the next request that starts; the first may have started
 						assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), 9, 0))
 						ev := expect(t, evd, udat.EventDTOCompletion)
 						assert.Equal(t, ev.Status, want[i])
@@ -256,8 +257,8 @@ func TestStatuses(t *testing.T) {
 	})
 }
 
-// TestMisnamedProtection: where the device calls it an error of the operation that a local region
-// has gone since the post, or is not in the zone, the status says what it is.
+// TestMisnamedProtection: if a local region has been freed since the post, or is not in the zone,
+// the status is a protection error even if the device reports a queue pair operation error.
 func TestMisnamedProtection(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		for _, behindEmpty := range []bool{false, true} {
@@ -306,7 +307,7 @@ func TestMisnamedProtection(t *testing.T) {
 	})
 }
 
-// TestDeviceRemoved: every endpoint hears of it, once, whatever it is doing.
+// TestDeviceRemoved: every endpoint gets one event, whatever its state.
 func TestDeviceRemoved(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		a, b := pair(t, "mem0", setup{})
@@ -327,7 +328,7 @@ func TestDeviceRemoved(t *testing.T) {
 	})
 }
 
-// TestShortOfResources: what cannot be had changes nothing.
+// TestShortOfResources: a call that fails for lack of resources changes nothing.
 func TestShortOfResources(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -399,7 +400,8 @@ func bystander(t *testing.T, dev string, e *end) (other, peer *end) {
 	return other, peer
 }
 
-// TestCompletionQueueFails: the endpoints that use it are broken, and no others.
+// TestCompletionQueueFails: if a completion queue fails, the endpoints that use it are broken, and
+// no others.
 func TestCompletionQueueFails(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -408,15 +410,15 @@ func TestCompletionQueueFails(t *testing.T) {
 		ev := expect(t, a.ia.AsyncEVD(), udat.EventAsyncEVDOverflow)
 		assert.Equal(t, ev.Object, udat.Handle(a.request))
 		expect(t, a.conn, udat.EventConnectionBroken)
-		expect(t, b.conn, udat.EventConnectionDisconnected) // nothing of this end's has failed
+		expect(t, b.conn, udat.EventConnectionDisconnected) // no work of this end has failed
 		expect(t, a.ia.AsyncEVD(), udat.EventAsyncEPBroken)
 		assert.Equal(t, state(t, other.ep), udat.EPConnected)
 		assert.NilError(t, a.ep.Free())
 	})
 }
 
-// TestQueuePairFails: the endpoint whose queue pair the device gives up is broken, and no other;
-// the event names it.
+// TestQueuePairFails: if the device reports that a queue pair has failed, its endpoint is broken
+// and no other. The event names the endpoint.
 func TestQueuePairFails(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		a, _ := pair(t, dev, setup{})
@@ -429,7 +431,8 @@ func TestQueuePairFails(t *testing.T) {
 	})
 }
 
-// TestRecvNotPosted: a receive that the device does not take is told, and counts for nothing.
+// TestRecvNotPosted: if the device refuses a receive, the post returns an error, and the receive
+// does not count.
 func TestRecvNotPosted(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{})
@@ -440,7 +443,7 @@ func TestRecvNotPosted(t *testing.T) {
 		assert.Equal(t, n, 0)
 		assert.Assert(t, err != nil)
 		_, err = e.ep.PostRecvBatch([]udat.Recv{{Flags: udat.CompletionSuppress}})
-		// what is wrong with the call comes before what is wrong with the device
+		// errors of the arguments come before errors of the device
 		refused(t, err, udat.InvalidParameter, udat.SubArg5)
 		n, _, err = e.ep.RecvQuery()
 		assert.NilError(t, err)
@@ -451,8 +454,9 @@ func TestRecvNotPosted(t *testing.T) {
 
 func second(_ any, err error) error { return err }
 
-// TestRequestNotPosted: so is a request, alone or in a batch. A fault of the device is an internal
-// error of every call that needs it, and hides no error of the Consumer's.
+// TestRequestNotPosted: if the device refuses a request, alone or in a batch, the post returns an
+// error. A fault of the device is an internal error of every call that needs the device, and hides
+// no error of the Consumer.
 func TestRequestNotPosted(t *testing.T) {
 	onSoftware(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -460,12 +464,12 @@ func TestRequestNotPosted(t *testing.T) {
 		become(t, a.ep, udat.EPDisconnected)
 		for _, p := range posters {
 			refused(t, p.post(a, b, a.iov(0, 8), 1, 0), udat.InternalError)
-			// What is wrong with the call comes before what is wrong with the device.
+			// Errors of the arguments come before errors of the device.
 			refused(t, p.post(a, b, a.iov(endMemory, 8), 1, 0), udat.InvalidParameter)
 			refused(t, p.post(a, b, []udat.LMRTriplet{b.mem.Triplet(0, 8)}, 1, 0), udat.ProtectionViolation)
 			refused(t, p.post(a, b, []udat.LMRTriplet{{SegmentLength: 8}}, 1, 0), udat.PrivilegesViolation)
 		}
-		for what, err := range map[string][2]error{ // of a call that is right, and of one that is not
+		for what, err := range map[string][2]error{ // the errors of a valid call and of an invalid one
 			"zone":       {second(a.ia.CreatePZ())},
 			"region":     {second(a.ia.AllocLMR(a.pz, 8, 0)), second(a.ia.AllocLMR(a.pz, 0, 0))},
 			"dispatcher": {second(a.ia.CreateEVD(8, udat.EVDDTO, nil)), second(a.ia.CreateEVD(0, udat.EVDDTO, nil))},

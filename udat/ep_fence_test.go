@@ -14,9 +14,9 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// overtake calls post in such a way that the requests which it posts overtake an RDMA Read before
-// them, unless they are fenced, and gives the peer its receives, n with size bytes at off. It gives
-// the number of receives, which may be one more.
+// overtake calls post so that the requests posted by it overtake an earlier RDMA read, unless they
+// are fenced. It posts the receives of the peer: n of size bytes each, from off on. It returns the
+// number of receives, which may be n+1.
 func overtake(a, b *end, off, size, n int, post func()) int {
 	a.t.Helper()
 	d, slow := a.ia.Device().(*memfabric.Device)
@@ -25,8 +25,8 @@ func overtake(a, b *end, off, size, n int, post func()) int {
 		d.Faults().Delay(2 * time.Millisecond)
 		defer d.Faults().Delay(0)
 	case acknowledged(a):
-		// A Send for which there is no receive holds all up, and then all starts together: what starts by
-		// itself rxe brings to its end before the next begins.
+		// A Send without a receive blocks all requests, which then start together. Otherwise rxe
+		// would finish each request before it starts the next.
 		assert.NilError(a.t, a.ep.PostSend(nil, 8, udat.CompletionSuppress))
 		post()
 		n++
@@ -39,8 +39,8 @@ func overtake(a, b *end, off, size, n int, post func()) int {
 	return n
 }
 
-// fenced are the requests that carry memory to the peer: from the end's memory at off to the peer's
-// at to.
+// fenced lists the requests that carry data to the peer: from the end's memory at off to the peer's
+// memory at to.
 var fenced = []struct {
 	kind            udat.OpKind
 	recv, immediate bool // the peer needs a receive; not every device has it
@@ -49,8 +49,9 @@ var fenced = []struct {
 	{udat.OpRDMAWriteImmediate, true, true},
 }
 
-// TestFence reads into a buffer, and has a fenced request carry what was read back to the peer,
-// without waiting: it must carry the new bytes, whatever its size, kind and way of posting.
+// TestFence reads into a buffer and, without waiting, posts a fenced request that sends the buffer
+// back to the peer. The request must carry the new bytes, whatever its size and kind, and however
+// it is posted.
 func TestFence(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRDMAReadIn: 4, MaxRequestIOV: 2, MaxRDMAWriteIOV: 2}})
@@ -99,8 +100,8 @@ func TestFence(t *testing.T) {
 	})
 }
 
-// last sends the peer an empty message behind all else, and waits until it has been received, the
-// last of n.
+// last sends an empty message after all other requests, and waits until the peer has received it as
+// the last of n messages.
 func (e *end) last(peer *end, n int) {
 	e.t.Helper()
 	assert.NilError(e.t, e.ep.PostSend(nil, 9, 0))
@@ -110,8 +111,8 @@ func (e *end) last(peer *end, n int) {
 	}
 }
 
-// TestBehindFence has a request without a fence follow a fenced one: requests start in order, so
-// that it starts after the reads too.
+// TestBehindFence posts a request without a fence after a fenced one: requests start in order, so
+// the request without a fence also starts after the reads.
 func TestBehindFence(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})

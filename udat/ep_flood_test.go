@@ -12,9 +12,9 @@ import (
 	"github.com/godat/godat/udat/internal/memfabric"
 )
 
-// TestHalfOpenFlood: accepts that nobody confirms give way, oldest first, once there are more than
-// the adapter keeps and they have waited; younger ones and connections stay, and a proper client
-// connects meanwhile.
+// TestHalfOpenFlood: if there are more unconfirmed accepts than the adapter keeps, those that have
+// waited long enough are given up, oldest first. Younger accepts and connections stay, and a proper
+// client can connect meanwhile.
 func TestHalfOpenFlood(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		flood, server := newEnd(t, dev, setup{qlen: 1024, opts: keepAlive(0)}), newEnd(t, dev, setup{qlen: 1024})
@@ -28,7 +28,7 @@ func TestHalfOpenFlood(t *testing.T) {
 			assert.NilError(t, a.Connect(server.ia.Addr(), psp.Qual(), patience, nil, 0, 0))
 			assert.NilError(t, expect(t, server.cr, udat.EventConnectionRequest).CR.Accept(b, nil))
 			for ev := next(t, flood.conn); ev.EP != a; ev = next(t, flood.conn) {
-				assert.Equal(t, ev.Number, udat.EventConnectionDisconnected) // one that has been given up
+				assert.Equal(t, ev.Number, udat.EventConnectionDisconnected) // an accept that has been given up
 			}
 			return b
 		}
@@ -37,7 +37,7 @@ func TestHalfOpenFlood(t *testing.T) {
 		for range 140 {
 			eps = append(eps, half())
 		}
-		if time.Since(start) < 2*time.Second { // a slow machine has given up some by now
+		if time.Since(start) < 2*time.Second { // on a slow machine some have been given up by now
 			empty(t, server.conn) // all are young
 		}
 		time.Sleep(2500 * time.Millisecond)
@@ -62,8 +62,8 @@ func TestHalfOpenFlood(t *testing.T) {
 	})
 }
 
-// TestUnconfirmedWithMessage: an accept whose initiator has sent a message does not give way,
-// however many others wait for their confirmation.
+// TestUnconfirmedWithMessage: an accept whose initiator has sent a message is not given up, however
+// many other accepts wait for their confirmation.
 func TestUnconfirmedWithMessage(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		var script faultfabric.Script

@@ -11,7 +11,7 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// endings are the ways in which a connection ends at a's end, with the event that tells it.
+// endings are the ways in which a connection ends at end a, with the event of each.
 var endings = []struct {
 	name  string
 	end   func(t *testing.T, a, b *end)
@@ -37,9 +37,9 @@ var endings = []struct {
 		udat.EventConnectionDisconnected},
 }
 
-// TestFlush ends connections with work outstanding: all of it is flushed, in the order in which it
-// was posted, before the event of the end; and what is posted afterwards is flushed after it, so
-// that a marker proves that nothing is left.
+// TestFlush ends connections with work in flight: all of it is flushed, in the order of posting,
+// before the last event of the connection. Work that is posted later is flushed after that, so that
+// a marker proves that nothing is left.
 func TestFlush(t *testing.T) {
 	const work = 10
 	onEach(t, func(t *testing.T, dev string) {
@@ -47,7 +47,7 @@ func TestFlush(t *testing.T) {
 		for _, shared := range []bool{false, true} {
 			for _, how := range endings {
 				if !all && strings.HasPrefix(how.name, "graceful") {
-					continue // nothing keeps the endpoint in DISCONNECT_PENDING
+					continue // no request can keep the endpoint in DISCONNECT_PENDING
 				}
 				t.Run(how.name, func(t *testing.T) {
 					s := setup{attr: &udat.EPAttr{MaxRDMAReadIn: 4, MaxRequestDTOs: 3 * work, MaxRecvDTOs: 3 * work}}
@@ -76,7 +76,7 @@ func TestFlush(t *testing.T) {
 						case i%4 == 3 && udat.DeviceAttr(a.ia).MaxMW > 0:
 							_, err := a.window(t).Bind(a.mem.Triplet(0, 8), bothRights, a.ep, udat.Cookie(i), flags)
 							assert.NilError(t, err)
-						default: // there is no receive for it, so that those behind it do not begin
+						default: // there is no receive for it, so that later requests do not begin
 							assert.NilError(t, a.ep.PostSend(nil, udat.Cookie(i), flags))
 						}
 					}
@@ -134,7 +134,7 @@ func TestFlush(t *testing.T) {
 	})
 }
 
-// marker posts in DISCONNECTED, and sees that what was posted comes back in order, the markers
+// marker posts markers in DISCONNECTED, and checks that all work completes in order, the markers
 // last.
 func marker(t *testing.T, a *end) {
 	t.Helper()
@@ -161,7 +161,7 @@ func marker(t *testing.T, a *end) {
 	}
 }
 
-// TestFlushErrors: in DISCONNECTED a wrong post is refused like anywhere.
+// TestFlushErrors: in DISCONNECTED an invalid post is refused as in other states.
 func TestFlushErrors(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := inState(t, dev, udat.EPDisconnected, setup{attr: &udat.EPAttr{MaxRequestDTOs: 4, MaxRecvDTOs: 4}})
@@ -172,7 +172,8 @@ func TestFlushErrors(t *testing.T) {
 		}
 		empty(t, a.request)
 		empty(t, a.recv)
-		// The queues are as long as ever: what is flushed makes room when it is looked at.
+		// The queues have not become shorter: flushed work makes room when its completion is
+		// drained.
 		for i := range 40 {
 			persist(t, func() error { return a.ep.PostSend(nil, udat.Cookie(i), udat.CompletionSuppress) })
 			persist(t, func() error { return a.ep.PostRecv(nil, udat.Cookie(i), 0) })
@@ -185,7 +186,7 @@ func TestFlushErrors(t *testing.T) {
 	})
 }
 
-// TestFlushUnconnected: an attempt at a connection that comes to nothing flushes the receives too.
+// TestFlushUnconnected: a failed attempt to connect flushes the receives too.
 func TestFlushUnconnected(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -204,8 +205,8 @@ func TestFlushUnconnected(t *testing.T) {
 	})
 }
 
-// promptly repeats what must happen at once. The fastest turn counts: a machine that is busy is
-// slow now and then, a library that waits is so always.
+// promptly repeats a turn that must be fast, and judges the fastest one: a busy machine is slow
+// sometimes, a library that waits is slow always.
 func promptly(t *testing.T, what string, turn func() (took time.Duration)) {
 	t.Helper()
 	const turns, bound = 8, 150 * time.Millisecond
@@ -220,8 +221,8 @@ func promptly(t *testing.T, what string, turn func() (took time.Duration)) {
 	t.Errorf("%s took %v, each time above %v", what, all, bound)
 }
 
-// TestFlushAtOnce: from the end of a connection to the last flushed completion and the event no
-// time is lost, nor from a post in DISCONNECTED to its completion.
+// TestFlushAtOnce: the flushed completions and the last event come immediately after the end of a
+// connection, and so does the completion of a post in DISCONNECTED.
 func TestFlushAtOnce(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})

@@ -18,7 +18,7 @@ import (
 	"github.com/godat/godat/udat/internal/softnic"
 )
 
-// onMem runs a test on the fabric inside this process, whose faults it needs.
+// onMem runs a test that needs faults, on the fabric inside this process.
 func onMem(t *testing.T, test func(t *testing.T, dev string)) {
 	t.Run("mem0", func(t *testing.T) {
 		noLeaks(t)
@@ -26,7 +26,7 @@ func onMem(t *testing.T, test func(t *testing.T, dev string)) {
 	})
 }
 
-// onSoftware runs a test on each device in software of the suite: it needs the faults of nic.
+// onSoftware runs a test that needs the faults of nic, on each software device of the suite.
 func onSoftware(t *testing.T, test func(t *testing.T, dev string)) {
 	for _, dev := range devices() {
 		if dev != "mem0" && !strings.HasPrefix(dev, "tcp") {
@@ -39,7 +39,7 @@ func onSoftware(t *testing.T, test func(t *testing.T, dev string)) {
 	}
 }
 
-// faults is how a test breaks the end's device.
+// faults returns the faults of the end's device on mem0.
 func (e *end) faults() *memfabric.Faults {
 	e.t.Helper()
 	d, ok := e.ia.Device().(*memfabric.Device)
@@ -47,7 +47,7 @@ func (e *end) faults() *memfabric.Faults {
 	return d.Faults()
 }
 
-// nic is how a test breaks a device in software, whatever its wire.
+// nic returns the faults of the end's software device, whatever its transport.
 func (e *end) nic() *softnic.Faults {
 	e.t.Helper()
 	return nicOf(e.t, e.ia)
@@ -66,7 +66,7 @@ func lacking(t *testing.T, dev string, change func(*fabric.Attr)) *udat.IA {
 	return open(t, dev, udat.Through((&faultfabric.Script{Attr: change}).Wrap))
 }
 
-// refused checks an error's type and, where one is given, its subtype.
+// refused checks an error's type and, if a subtype is given, its subtype.
 func refused(t *testing.T, err error, want udat.ReturnType, sub ...udat.Subtype) {
 	t.Helper()
 	match := &udat.Error{Type: want}
@@ -76,7 +76,7 @@ func refused(t *testing.T, err error, want udat.ReturnType, sub ...udat.Subtype)
 	assert.ErrorIs(t, err, match)
 }
 
-// ask lets a connect to b, and gives the request that arrives there.
+// ask makes a connect to b, and returns the request that arrives there.
 func ask(t *testing.T, a, b *end, private []byte) *udat.CR {
 	t.Helper()
 	psp := listen(t, b)
@@ -85,7 +85,7 @@ func ask(t *testing.T, a, b *end, private []byte) *udat.CR {
 	return expect(t, b.cr, udat.EventConnectionRequest).CR
 }
 
-// another makes a further endpoint on the end's objects.
+// another makes one more endpoint with the end's objects.
 func (e *end) another(attr *udat.EPAttr) *udat.EP {
 	e.t.Helper()
 	ep, err := e.ia.CreateEP(e.pz, e.recv, e.request, e.conn, attr)
@@ -109,7 +109,7 @@ func eventually(t *testing.T, cond func() bool, format string, args ...any) {
 	}
 }
 
-// part ends the connection of two ends from a's side and takes both events.
+// part disconnects a, and dequeues the events of both ends.
 func part(t *testing.T, a, b *end, flags udat.CloseFlags) {
 	t.Helper()
 	assert.NilError(t, a.ep.Disconnect(flags))
@@ -117,7 +117,7 @@ func part(t *testing.T, a, b *end, flags udat.CloseFlags) {
 	expect(t, b.conn, udat.EventConnectionDisconnected)
 }
 
-// inState gives two ends, the first one's endpoint in the state.
+// inState returns two ends. The endpoint of the first is in the state.
 func inState(t *testing.T, dev string, s udat.EPState, with setup) (e, peer *end) {
 	t.Helper()
 	peer = newEnd(t, dev, with)
@@ -127,8 +127,8 @@ func inState(t *testing.T, dev string, s udat.EPState, with setup) (e, peer *end
 	return e, peer
 }
 
-// enter takes an unconnected endpoint to the state, with the help of a peer. The endpoint of
-// TENTATIVE_CONNECTION_PENDING is one that the provider makes; it replaces the end's.
+// enter brings an unconnected endpoint to the state, with the help of a peer. For
+// TENTATIVE_CONNECTION_PENDING, an endpoint that the provider makes replaces the end's endpoint.
 func (e *end) enter(peer *end, s udat.EPState) {
 	t := e.t
 	t.Helper()
@@ -165,8 +165,8 @@ func (e *end) enter(peer *end, s udat.EPState) {
 	assert.Equal(t, state(t, e.ep), s)
 }
 
-// tentative has a peer ask for a connection, and the provider make the endpoint for it, which
-// replaces the end's.
+// tentative makes a peer request a connection for which the provider makes the endpoint. That
+// endpoint replaces the end's endpoint.
 func (e *end) tentative(peer *end) *udat.CR {
 	t := e.t
 	t.Helper()
@@ -190,8 +190,8 @@ var allStates = []udat.EPState{
 	udat.EPConnected, udat.EPDisconnectPending, udat.EPDisconnected, udat.EPCompletionPending,
 }
 
-// canBe are the states that an endpoint of the device can be put into: a graceful disconnect waits
-// only for requests that wait for the peer.
+// canBe returns the states into which a test can bring an endpoint of the device.
+// DISCONNECT_PENDING is missing if no request waits for the peer.
 func canBe(t *testing.T, dev string) []udat.EPState {
 	t.Helper()
 	acknowledged := udat.DeviceAttr(open(t, dev)).Acknowledged
@@ -200,9 +200,9 @@ func canBe(t *testing.T, dev string) []udat.EPState {
 	})
 }
 
-// acknowledged says whether a request is done when the peer has taken it, and tells what the peer
-// refuses. On iWARP sends and writes complete at once, and what the peer refuses, for want of a
-// receive for one, ends the connection.
+// acknowledged reports whether a request completes when the peer has accepted it, and fails if the
+// peer refuses it. On iWARP sends and writes complete at once, and a refusal by the peer, for
+// example because there is no receive, ends the connection.
 func acknowledged(e *end) bool { return udat.DeviceAttr(e.ia).Acknowledged }
 
 func needAcknowledged(t *testing.T, e *end) {
@@ -212,8 +212,8 @@ func needAcknowledged(t *testing.T, e *end) {
 	}
 }
 
-// needPeerToPeer skips a test in which the passive end sends before it has received, which breaks
-// the connection where the connector must be first.
+// needPeerToPeer skips a test in which the passive end sends first, if the device breaks the
+// connection then because the active end must send first.
 func needPeerToPeer(t *testing.T, e *end) {
 	t.Helper()
 	if !udat.DeviceAttr(e.ia).PeerToPeer {
@@ -221,8 +221,7 @@ func needPeerToPeer(t *testing.T, e *end) {
 	}
 }
 
-// needSolicited skips a test of what only a device that tells solicited completions from others can
-// do.
+// needSolicited skips a test that needs a device with solicited arming.
 func needSolicited(t *testing.T, e *end) {
 	t.Helper()
 	if !udat.DeviceAttr(e.ia).SolicitedArm {
@@ -232,7 +231,7 @@ func needSolicited(t *testing.T, e *end) {
 
 func errorsIs(err error, target error) bool { return errors.Is(err, target) }
 
-// sameBytes compares memory; a difference is told by its place.
+// sameBytes compares memory, and reports the place of the first difference.
 func sameBytes(t *testing.T, got, want []byte) {
 	t.Helper()
 	if bytes.Equal(got, want) {
@@ -244,9 +243,9 @@ func sameBytes(t *testing.T, got, want []byte) {
 	}
 }
 
-// acceptedInVain waits for what comes of an accept whose peer has given up, and says whether it is
-// DAT's event. The acceptor on plain iWARP is established by its own answer, and learns afterwards
-// that nobody is there.
+// acceptedInVain waits for the event of an accept whose peer has given up, and reports whether it
+// is the event of DAT. On plain iWARP the acceptor's own answer establishes its connection, and it
+// learns only afterwards that the peer has gone.
 func acceptedInVain(t *testing.T, e *end) bool {
 	t.Helper()
 	ev := next(t, e.conn)

@@ -42,7 +42,7 @@ func TestEachIOVLimit(t *testing.T) {
 	})
 }
 
-// TestBatchLimit: what a batch has not posted yet takes places too.
+// TestBatchLimit: the operations of a batch that are not posted yet count against the limit too.
 func TestBatchLimit(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const limit = 6
@@ -77,7 +77,8 @@ func TestBatchLimit(t *testing.T) {
 	})
 }
 
-// TestRecvBatchStops: a batch of receives ends before the first that is refused, and says why.
+// TestRecvBatchStops: a batch of receives ends before the first one that is refused, and returns
+// the error.
 func TestRecvBatchStops(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const limit, most = 4, 512
@@ -103,7 +104,8 @@ func TestRecvBatchStops(t *testing.T) {
 	})
 }
 
-// TestHugeRequest: a request whose length has more than 32 bits is refused, whatever its low half.
+// TestHugeRequest: a request whose length needs more than 32 bits is refused, whatever the lower 32
+// bits are.
 func TestHugeRequest(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -156,7 +158,8 @@ func TestWideValues(t *testing.T) {
 	})
 }
 
-// TestHugeSegment: a device counts the bytes of a segment in 32 bits.
+// TestHugeSegment: segments of 4 GiB or more are refused, because devices use 32 bits for the
+// length of a segment.
 func TestHugeSegment(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{attr: &udat.EPAttr{MaxMessageSize: 64}})

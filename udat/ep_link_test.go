@@ -14,8 +14,8 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// linkHolds checks what an endpoint has beside its state: a timer, a connection of the fabric's,
-// and an adapter that looks after it.
+// linkHolds checks what an endpoint has in addition to its state: a timer, a connection in the
+// fabric, and a place in the adapter's count of active endpoints.
 func linkHolds(t *testing.T, e *end, timer, conn bool, linked int) {
 	t.Helper()
 	gotTimer, gotConn := e.ep.Holds()
@@ -24,10 +24,10 @@ func linkHolds(t *testing.T, e *end, timer, conn bool, linked int) {
 	assert.Equal(t, e.ia.ActiveEPs(), linked, "endpoints that the adapter looks after")
 }
 
-// TestLinkLeavesNothing: an attempt's timer ends with the attempt, and the adapter looks after an
-// endpoint for as long as it is connecting or connected. An attempt that failed is given up at
-// once; a connection that is over stays until the endpoint is reset, so that its disconnect can
-// reach the peer.
+// TestLinkLeavesNothing: the timer of an attempt ends with the attempt, and the adapter counts an
+// endpoint as active while it is connecting or connected. The fabric's connection of a failed
+// attempt is closed at once. After an established connection it stays open until the endpoint is
+// reset, so that the disconnect can reach the peer.
 func TestLinkLeavesNothing(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -55,16 +55,16 @@ func TestLinkLeavesNothing(t *testing.T) {
 		linkHolds(t, a, false, false, 0)
 		assert.NilError(t, a.ep.Reset())
 
-		// The shortest timeout that there is; nobody answers.
+		// The shortest possible timeout; nobody answers.
 		assert.NilError(t, a.ep.Connect(b.ia.Addr(), 4711, time.Nanosecond, nil, udat.QoSBestEffort, udat.ConnectDefault))
 		next(t, a.conn)
 		linkHolds(t, a, false, false, 0)
 	})
 }
 
-// TestFailedBeforePeerLeft: the peer leaves because work of this end has failed, and the completion
-// that says so is seen only after the peer's disconnect. The connection is broken all the same;
-// where nothing has failed it is not.
+// TestFailedBeforePeerLeft: the peer disconnects because work of this end has failed, and the
+// failed completion is drained only after the disconnect. The connection still counts as broken;
+// without a failure it counts as disconnected.
 func TestFailedBeforePeerLeft(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		for _, c := range []struct {
@@ -98,7 +98,7 @@ func TestFailedBeforePeerLeft(t *testing.T) {
 }
 
 // TestLateFailure: a failure of an earlier connection that is reported late does not break the next
-// one.
+// connection.
 func TestLateFailure(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -116,7 +116,7 @@ func TestLateFailure(t *testing.T) {
 	})
 }
 
-// TestFailureToldOnce: a dispatcher tells of a failure once.
+// TestFailureToldOnce: a dispatcher reports a failure once.
 func TestFailureToldOnce(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, _ := pair(t, dev, setup{})
@@ -130,8 +130,8 @@ func TestFailureToldOnce(t *testing.T) {
 	})
 }
 
-// TestFarewellLooks: the last event follows the completions even where nobody but the library looks
-// for them, and what it started for that ends.
+// TestFarewellLooks: the last event follows the completions even if only the library polls for
+// them, and the polling ends.
 func TestFarewellLooks(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{unkept: true})
@@ -159,7 +159,8 @@ func TestFarewellLooks(t *testing.T) {
 	})
 }
 
-// TestResetWaits: Reset waits until the device has flushed what was posted, in DISCONNECTED too.
+// TestResetWaits: Reset waits until the device has flushed all work, including work that was posted
+// in DISCONNECTED.
 func TestResetWaits(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, receive := range []bool{true, false} {
@@ -188,8 +189,8 @@ func TestResetWaits(t *testing.T) {
 	})
 }
 
-// TestResetFlushesLateWork: what others post while Reset waits, for as long as Reset waits, is
-// flushed before the queue pair goes, not forgotten.
+// TestResetFlushesLateWork: work that other goroutines post while Reset waits is flushed before the
+// queue pair is destroyed, and not forgotten.
 func TestResetFlushesLateWork(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		for _, receive := range []bool{true, false} {

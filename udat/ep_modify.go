@@ -15,14 +15,15 @@ const epQueues = EPFieldPZ | EPFieldRecvEVD | EPFieldRequestEVD |
 	EPFieldRecvCompletionFlags | EPFieldRequestCompletionFlags | EPFieldMaxRecvDTOs | EPFieldMaxRequestDTOs |
 	EPFieldMaxRecvIOV | EPFieldMaxRequestIOV | EPFieldMaxRDMAReadIOV | EPFieldMaxRDMAWriteIOV
 
-// Modify sets the fields of the endpoint that mask selects to the values in p. A value of 0 is 0,
-// not the default. In UNCONNECTED all these fields can be changed; in TENTATIVE all but the
-// transport- and provider-specific attributes, of which none are known; in RESERVED and PASSIVE all
-// but these and the zone. In other states Modify returns InvalidState. An error changes nothing.
+// Modify sets the fields of the endpoint that mask selects to the values in p. Here a value of 0
+// means 0, not the default. In UNCONNECTED all fields can be changed, except those listed under
+// Errors. In TENTATIVE the transport- and provider-specific attributes, of which none are known,
+// cannot be changed either. In RESERVED and PASSIVE the zone cannot be changed either. In other
+// states Modify returns InvalidState. An error changes nothing.
 //
-// Posted receives stay posted, in order. If the region of one is not in the new zone, it fails with
-// DTOErrLocalProtection when a message arrives for it. While receives are posted, a change of
-// RecvCompletionFlags returns InvalidState.
+// Posted receives stay posted, in order. A receive whose region is not in the new zone fails with
+// DTOErrLocalProtection when a message arrives for the receive. While receives are posted, a change
+// of RecvCompletionFlags returns InvalidState.
 //
 // Errors: InvalidParameter for an unknown bit in mask, for a field that cannot be changed (IA,
 // State, the addresses and qualifiers, SRQ, SRQSoftHW), and for a MaxRecvDTOs or MaxRecvIOV that is
@@ -92,8 +93,8 @@ func (ep *EP) modifiable(op string, mask EPField) error {
 	return nil
 }
 
-// with returns an endpoint that has the values of ep, but those of p in the fields that mask
-// selects.
+// with returns a new, unpublished endpoint. It has the values of p in the fields that mask selects,
+// and those of ep in all others.
 func (ep *EP) with(op string, mask EPField, p *EPParam) (*EP, error) {
 	next := &EP{attr: ep.attr, pz: ep.pz, srq: ep.srq, recvEVD: ep.recvEVD, requestEVD: ep.requestEVD,
 		connectEVD: ep.connectEVD}
@@ -133,8 +134,8 @@ func setField[T any](mask, field EPField, to *T, value T) {
 	}
 }
 
-// ensureSink makes the adapter's sink if build will need it, because build runs under locks that
-// forbid making it.
+// ensureSink makes the adapter's sink if build will need the sink, because build runs under locks
+// under which the sink cannot be made.
 func (ep *EP) ensureSink(op string) error {
 	if ep.recvEVD != nil && ep.requestEVD != nil {
 		return nil
@@ -143,7 +144,7 @@ func (ep *EP) ensureSink(op string) error {
 	return err
 }
 
-// become gives the endpoint the values of next, and returns the references that the endpoint used
+// become gives the endpoint the values of next, and returns the references that the endpoint held
 // before.
 func (ep *EP) become(op string, mask EPField, next *EP) (uses, error) {
 	ep.mu.Lock()
@@ -176,8 +177,8 @@ func (ep *EP) become(op string, mask EPField, next *EP) (uses, error) {
 }
 
 // rebuild replaces the queues and the queue pair by those of next, and posts the posted receives
-// again on the new queue pair; all locks of the endpoint are held. The old queue pair makes no more
-// events.
+// again on the new queue pair; all locks of the endpoint are held. The old queue pair then makes no
+// more events.
 func (ep *EP) rebuild(op string, next *EP) error {
 	if err := ep.recvsFit(op, next); err != nil {
 		return err

@@ -19,7 +19,7 @@ func param(t *testing.T, ep *udat.EP) udat.EPParam {
 	return p
 }
 
-// TestEPQuery shows what an endpoint tells in each state.
+// TestEPQuery shows the result of Query in each state.
 func TestEPQuery(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -70,7 +70,8 @@ func TestEPQuery(t *testing.T) {
 	})
 }
 
-// TestEPQueryStates: the addresses of both ends in every state that has them, and nowhere else.
+// TestEPQueryStates: Query returns the addresses of both ends in every state that has them, and in
+// no other state.
 func TestEPQueryStates(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, s := range canBe(t, dev) {
@@ -98,7 +99,7 @@ func TestEPQueryStates(t *testing.T) {
 	})
 }
 
-// everyField is a change of every field that can be changed.
+// everyField returns a change of every field that can be changed.
 func (e *end) everyField() (udat.EPField, udat.EPParam) {
 	return udat.EPFieldPZ | udat.EPFieldRecvEVD | udat.EPFieldRequestEVD | udat.EPFieldConnectEVD |
 			udat.EPFieldAttr&^(udat.EPFieldSRQSoftHW|udat.EPFieldNumTransportSpecific|udat.EPFieldTransportSpecific|
@@ -120,7 +121,7 @@ func (e *end) everyField() (udat.EPField, udat.EPParam) {
 func TestEPModify(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
-		assert.NilError(t, b.ep.PostRecv(nil, 77, 0)) // its event is on the old dispatcher, and goes with that
+		assert.NilError(t, b.ep.PostRecv(nil, 77, 0)) // its event is on the old dispatcher, and is destroyed with it
 		connect(t, a, b)
 		part(t, a, b, udat.CloseAbrupt)
 		assert.NilError(t, a.ep.Reset())
@@ -133,7 +134,7 @@ func TestEPModify(t *testing.T) {
 			got.ConnectEVD == want.ConnectEVD)
 		assert.DeepEqual(t, got.Attr, want.Attr)
 		assert.Equal(t, got.State, udat.EPUnconnected)
-		// The dispatchers that are no longer used can go without harm to the endpoint.
+		// The dispatchers that are no longer used can be freed without harm to the endpoint.
 		assert.NilError(t, b.recv.Free())
 		assert.NilError(t, b.request.Free())
 		assert.NilError(t, b.conn.Free())
@@ -159,7 +160,8 @@ func TestEPModify(t *testing.T) {
 	})
 }
 
-// TestEPModifyManyPending: more receives than go to the device with one doorbell stay posted too.
+// TestEPModifyManyPending: receives stay posted even if there are more of them than one doorbell
+// posts.
 func TestEPModifyManyPending(t *testing.T) {
 	const many = 150
 	onEach(t, func(t *testing.T, dev string) {
@@ -179,7 +181,7 @@ func TestEPModifyManyPending(t *testing.T) {
 	})
 }
 
-// TestEPModifyPending shows that receives that are posted stay so, in order, through any number of
+// TestEPModifyPending shows that posted receives stay posted, in order, after any number of
 // changes.
 func TestEPModifyPending(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
@@ -226,7 +228,7 @@ func TestEPModifyPending(t *testing.T) {
 	})
 }
 
-// TestEPModifyZone changes the zone under receives that are posted.
+// TestEPModifyZone changes the zone while receives are posted.
 func TestEPModifyZone(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -285,8 +287,8 @@ func TestEPModifyNoZone(t *testing.T) {
 	})
 }
 
-// TestEPModifyEachIOV changes each limit of segments by itself: it holds for its own operation, and
-// only for that.
+// TestEPModifyEachIOV changes each limit of segments separately: each limit applies only to its own
+// operation.
 func TestEPModifyEachIOV(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const most = 4
@@ -384,8 +386,8 @@ func TestEPModifyStates(t *testing.T) {
 	})
 }
 
-// TestEPModifyBefore changes each field by itself in each state before the connection, and uses
-// what it has become.
+// TestEPModifyBefore changes each field separately in each state before the connection, and then
+// uses the endpoint.
 func TestEPModifyBefore(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, s := range []udat.EPState{udat.EPUnconnected, udat.EPReserved, udat.EPPassiveConnectionPending,
@@ -456,7 +458,7 @@ func TestEPModifyBefore(t *testing.T) {
 	})
 }
 
-// TestEPModifyErrors shows that a refused change changes nothing.
+// TestEPModifyErrors shows that a Modify that returns an error changes nothing.
 func TestEPModifyErrors(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, e := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -496,7 +498,7 @@ func TestEPModifyErrors(t *testing.T) {
 			{udat.EPFieldConnectEVD, udat.EPParam{ConnectEVD: e.recv},
 				udat.WithSubtype(udat.InvalidHandle, udat.SubHandleEVDConn)},
 			{udat.EPFieldPZ, udat.EPParam{PZ: pz}, udat.WithSubtype(udat.InvalidHandle, udat.SubHandlePZ)},
-			// Flags that do not go with the other streams of a dispatcher.
+			// Flags that are not allowed with the other streams of a dispatcher.
 			{udat.EPFieldRequestEVD | udat.EPFieldRequestCompletionFlags,
 				udat.EPParam{RequestEVD: e.recv, Attr: udat.EPAttr{RequestCompletionFlags: udat.CompletionEVDThreshold}},
 				udat.ErrInvalidParameter},
@@ -507,7 +509,7 @@ func TestEPModifyErrors(t *testing.T) {
 			{1 << 31, udat.EPParam{}, udat.ErrInvalidParameter},
 		} {
 			p := c.p
-			p.Attr.MaxRDMASize = 77 // would be all right
+			p.Attr.MaxRDMASize = 77 // valid by itself
 			err := e.ep.Modify(c.mask|good, p)
 			assert.ErrorIs(t, err, c.want, "0x%x", uint32(c.mask))
 			assert.DeepEqual(t, param(t, e.ep).Attr, before.Attr)
@@ -531,7 +533,7 @@ func TestEPModifyErrors(t *testing.T) {
 	})
 }
 
-// TestEPModifyMem shows failures of the device in the midst of a change.
+// TestEPModifyMem makes the device fail in the middle of a change.
 func TestEPModifyMem(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		a, e := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -601,7 +603,7 @@ func TestEPModifyRace(t *testing.T) {
 	})
 }
 
-// TestDupConnect connects endpoints where another one is connected.
+// TestDupConnect connects endpoints to the address to which another endpoint is connected.
 func TestDupConnect(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})

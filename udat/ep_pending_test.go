@@ -36,7 +36,7 @@ func TestUnconfirmedAccept(t *testing.T) {
 		empty(t, b.conn)
 		rule.Proves(t, "EPST-26", "CR-ACCEPT-04")
 
-		// On a loaded machine the bound may pass before it is connected again.
+		// On a loaded machine the limit may pass before the endpoint is connected again.
 		for tries := 1; ev.Number != udat.EventConnectionEstablished; tries++ {
 			assert.Assert(t, tries <= 20, "%s", describe(ev))
 			assert.NilError(t, b.ep.Reset())
@@ -48,9 +48,9 @@ func TestUnconfirmedAccept(t *testing.T) {
 	})
 }
 
-// TestGivenUpWhileAccepting disconnects right after accept, in either way, while the handshake goes
-// on: the attempt is over and the receives are flushed. A device may be faster than the test, which
-// then tries again.
+// TestGivenUpWhileAccepting disconnects directly after Accept, abruptly or gracefully, during the
+// handshake: the attempt ends and the receives are flushed. If the device is faster than the test,
+// the test tries again.
 func TestGivenUpWhileAccepting(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, flags := range []udat.CloseFlags{udat.CloseAbrupt, udat.CloseGraceful} {

@@ -41,9 +41,9 @@ func (ep *EP) PostRDMARead(iov []LMRTriplet, cookie Cookie, remote RMRTriplet, f
 }
 
 // PostRDMAWrite writes the segments of iov, in order, to the peer's memory remote. remote may be
-// longer than iov; if it is shorter, the call returns LengthError. The peer gets no event. When the
-// peer has received a later Send of this endpoint, the data has arrived. States, flags and errors
-// are those of PostRDMARead, but the local regions need local read, the limit of segments is
+// longer than iov; if remote is shorter, the call returns LengthError. The peer gets no event. When
+// the peer has received a later Send of this endpoint, the data has arrived. States, flags and
+// errors are those of PostRDMARead, but the local regions need local read, the limit of segments is
 // MaxRDMAWriteIOV, and a read depth of 0 is no error.
 //
 // Implements: dat_ep_post_rdma_write.
@@ -51,10 +51,10 @@ func (ep *EP) PostRDMAWrite(iov []LMRTriplet, cookie Cookie, remote RMRTriplet, 
 	return ep.post(&Op{Kind: OpRDMAWrite, IOV: iov, Cookie: cookie, Remote: remote, Flags: flags})
 }
 
-// PostBatch posts the operations in order, 64 at a time with one call into C and one doorbell. It
-// returns the number of operations posted. If that is less than len(ops), the error is that of the
-// next operation, and no later operation is posted. The caller may reuse ops and its IOV slices
-// when the call returns.
+// PostBatch posts the operations in order, in chunks of up to 64. Each chunk takes one call into C
+// and one doorbell. It returns the number of operations posted. If that is less than len(ops), the
+// error is that of the next operation, and no later operation is posted. The caller may reuse ops
+// and its IOV slices when the call returns.
 //
 // Extension.
 func (ep *EP) PostBatch(ops []Op) (int, error) {
@@ -152,9 +152,9 @@ func (q *requestQueue) add(ep *EP, o *Op) error {
 	return nil
 }
 
-// addFast is add for the most frequent operations: valid Sends and RDMA writes, also with immediate
-// data, of one segment. It returns false if a check fails or the operation is another one; the
-// caller then calls add, which returns the error.
+// addFast is add for the most frequent operations: Sends, RDMA writes, and RDMA writes with
+// immediate data, each of one segment. It returns false if a check fails or the operation is of
+// another kind. The caller then calls add, which adds the operation or returns the error.
 func (q *requestQueue) addFast(ep *EP, o *Op) bool {
 	if len(o.IOV) != 1 || ep.exactState() != EPConnected {
 		return false
@@ -239,8 +239,8 @@ func (q *requestQueue) room() bool {
 }
 
 // behindFence reports whether the request that is being added is fenced, or follows a fenced one
-// that has not completed. Such a request must not be inline: its data would be copied before the
-// RDMA reads that the fence waits for have written it.
+// that has not completed. Such a request must not be inline: its data would be copied too early,
+// before the RDMA reads for which the fence waits have written the data.
 func (q *requestQueue) behindFence() bool {
 	q.fenced = q.fenced && !q.inflight.done(q.fence+1)
 	return q.fenced
@@ -252,8 +252,8 @@ func (q *requestQueue) inFlight() int {
 	return q.inflight.count()
 }
 
-// idle reports whether no request of the Consumer is in flight. A request that the library posted
-// may be.
+// idle reports whether no request of the Consumer is in flight. A request that the library itself
+// posted may be in flight.
 func (q *requestQueue) idle() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

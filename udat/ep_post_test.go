@@ -12,7 +12,7 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// poster is one of the four posts, to or from the first n bytes that a segment list names.
+// poster is one of the four kinds of post. It transfers the first n bytes of a list of segments.
 type poster struct {
 	name   string
 	recv   bool
@@ -26,7 +26,7 @@ type poster struct {
 
 const suppressFence = udat.CompletionSuppress | udat.CompletionBarrierFence
 
-// flagsArg is where the C call has its flags.
+// flagsArg returns the argument of the C call that has the flags.
 func (p poster) flagsArg() udat.Subtype {
 	if p.remote {
 		return udat.SubArg6
@@ -73,7 +73,7 @@ func length(iov []udat.LMRTriplet) int {
 	return int(n)
 }
 
-// TestPostRefused makes every post with everything that is wrong with memory.
+// TestPostRefused makes every post with every kind of invalid memory.
 func TestPostRefused(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		readIOV := min(2, udat.DeviceAttr(open(t, dev)).MaxReadSGE)
@@ -142,7 +142,7 @@ func TestPostRefused(t *testing.T) {
 		assert.Assert(t, s == udat.EPConnected && recvIdle && requestIdle, "what was refused was not posted")
 		rule.Proves(t, "POST-07", "POST-08", "POST-09", "POST-12", "POST-13", "EP-READ-09", "GAP-36", "GAP-63")
 
-		// All of a handle that is gone comes before all else.
+		// The error of a freed handle comes before all others.
 		assert.NilError(t, a.ep.Free())
 		for _, p := range posters {
 			refused(t, p.post(a, b, []udat.LMRTriplet{whole}, 1, 0), udat.InvalidHandle, udat.SubHandleEP)
@@ -152,8 +152,8 @@ func TestPostRefused(t *testing.T) {
 	})
 }
 
-// everyFlag is every combination of the low six flags, and every other bit with and without one
-// that most posts take.
+// everyFlag contains every combination of the low six flags, and every other bit with and without a
+// flag that most posts accept.
 var everyFlag = func() (list []udat.CompletionFlags) {
 	for flags := range udat.CompletionFlags(64) {
 		list = append(list, flags)
@@ -234,7 +234,7 @@ func TestPostFlags(t *testing.T) {
 	})
 }
 
-// completionNow polls for a completion, which may be one that wakes no waiter.
+// completionNow polls for a completion, because the completion may wake no waiter.
 func completionNow(t *testing.T, evd *udat.EVD, cookie udat.Cookie) udat.Event {
 	t.Helper()
 	var ev udat.Event
@@ -248,8 +248,8 @@ func completionNow(t *testing.T, evd *udat.EVD, cookie udat.Cookie) udat.Event {
 	return ev
 }
 
-// TestPostLimit fills the queues: one more is refused, and there is room again once something has
-// completed.
+// TestPostLimit fills the queues: one more post is refused, and there is room again once something
+// has completed.
 func TestPostLimit(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const limit = 5
@@ -277,8 +277,8 @@ func TestPostLimit(t *testing.T) {
 		assert.NilError(t, a.ep.PostRecv(a.iov(0, 8), limit, 0))
 		rule.Proves(t, "POST-10", "EP-SEND-07", "EP-READ-07", "EP-WRITE-06")
 
-		// GetStatus, which asks the device for the end of suppressed work, takes no place of the
-		// Consumer's.
+		// GetStatus, which posts a request to learn whether suppressed work is done, takes no slot
+		// of the Consumer.
 		for range limit {
 			assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), 0, 0))
 		}
@@ -303,8 +303,8 @@ func TestPostLimit(t *testing.T) {
 	})
 }
 
-// TestPostLimitUnseen: a request keeps its place until the library has seen its completion, which
-// the device hides here: so the queue of any device can be filled.
+// TestPostLimitUnseen: a request keeps its slot until the library has seen its completion. The test
+// hides completions, so that the queue of any device can be filled.
 func TestPostLimitUnseen(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const limit = 5
@@ -330,7 +330,7 @@ func TestPostLimitUnseen(t *testing.T) {
 	})
 }
 
-// TestPostBatch posts more than fit, and stops where one is wrong.
+// TestPostBatch posts more operations than the queue can hold, and stops at an invalid one.
 func TestPostBatch(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: 100, MaxRecvDTOs: 100}, qlen: 256})
@@ -427,7 +427,7 @@ func TestPostsDoNotAllocate(t *testing.T) {
 			},
 			"query": func() { a.ep.RecvQuery() },
 		} {
-			for range 20 { // the EVD's ring and the like come to their size
+			for range 20 { // let the EVD's ring and other buffers grow to their final size
 				f()
 			}
 			got := testing.AllocsPerRun(100, f)
@@ -437,8 +437,8 @@ func TestPostsDoNotAllocate(t *testing.T) {
 	})
 }
 
-// TestOtherPostsDoNotAllocate counts the allocations of posts that nobody hears of, and of those
-// that are flushed at once.
+// TestOtherPostsDoNotAllocate counts the allocations of posts that make no event, and of posts that
+// are flushed at once.
 func TestOtherPostsDoNotAllocate(t *testing.T) {
 	if raceEnabled || udat.CheckingLocks {
 		t.Skip("the race detector allocates, and so does the checker of locks")

@@ -19,7 +19,7 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// crossProcess skips a device that reaches this process only.
+// crossProcess skips the test on a device that reaches only this process.
 func crossProcess(t *testing.T, dev string) {
 	t.Helper()
 	ia := open(t, dev)
@@ -28,7 +28,8 @@ func crossProcess(t *testing.T, dev string) {
 	}
 }
 
-// needKernel skips a device that no kernel has: nothing there locks memory.
+// needKernel skips the test on a device that is not in the kernel, because such a device locks no
+// memory.
 func needKernel(t *testing.T, dev string) {
 	t.Helper()
 	if _, err := os.Stat("/sys/class/infiniband/" + dev); err != nil {
@@ -36,13 +37,13 @@ func needKernel(t *testing.T, dev string) {
 	}
 }
 
-// process starts this program in a role, as another user if uid is not 0.
+// process starts this program as a second process with a role, as another user if uid is not 0.
 func process(t *testing.T, role, dev string, uid uint32) (*exec.Cmd, *bufio.Scanner) {
 	t.Helper()
 	self, err := os.Open("/proc/self/exe")
 	assert.NilError(t, err)
 	defer self.Close()
-	cmd := exec.Command("/proc/self/fd/3", "-test.run=^TestRole$", "-test.timeout=5m") // also where the user may not look
+	cmd := exec.Command("/proc/self/fd/3", "-test.run=^TestRole$", "-test.timeout=5m") // the directory may not be readable
 	cmd.ExtraFiles = []*os.File{self}
 	cmd.Env = append(os.Environ(), roleEnv+"="+role+" "+dev)
 	cmd.Dir = "/"
@@ -50,7 +51,7 @@ func process(t *testing.T, role, dev string, uid uint32) (*exec.Cmd, *bufio.Scan
 	if uid != 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 	}
-	stdin, err := cmd.StdinPipe() // that ends with this process, and the other one with it
+	stdin, err := cmd.StdinPipe() // closed when this process ends; then the other ends too
 	assert.NilError(t, err)
 	out, err := cmd.StdoutPipe()
 	assert.NilError(t, err)
@@ -106,7 +107,7 @@ func roleSink(t *testing.T, dev string) {
 	}
 }
 
-// roleDeaf takes one request for a connection and does not answer.
+// roleDeaf receives one connection request and does not answer.
 func roleDeaf(t *testing.T, dev string) {
 	e := newEnd(t, dev, setup{})
 	fmt.Printf("at %v %d\n", e.ia.Addr(), listen(t, e).Qual())
@@ -115,8 +116,8 @@ func roleDeaf(t *testing.T, dev string) {
 	select {}
 }
 
-// TestPeerKilledBeforeAnswer kills the peer's process while a request waits there: nobody has
-// rejected it, whatever the peer's kernel says for it.
+// TestPeerKilledBeforeAnswer kills the peer's process while a request waits there: the event must
+// not say that the peer's Consumer has rejected, whatever the peer's kernel sends.
 func TestPeerKilledBeforeAnswer(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		crossProcess(t, dev)
@@ -145,8 +146,8 @@ func TestPeerKilledBeforeAnswer(t *testing.T) {
 	})
 }
 
-// TestPeerKilled kills the peer's process in the middle of transfers: the survivor gets all its
-// work back, flushed, and one event, within a bound.
+// TestPeerKilled kills the peer's process in the middle of transfers: within a time limit all work
+// of the survivor is flushed, and one event comes.
 func TestPeerKilled(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		crossProcess(t, dev)
@@ -238,7 +239,7 @@ func roleWriter(t *testing.T, dev string) {
 }
 
 // TestWriterKilled kills a peer in the middle of its writes: the memory can be freed, and the
-// endpoint be used again.
+// endpoint can be used again.
 func TestWriterKilled(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		crossProcess(t, dev)
@@ -295,7 +296,7 @@ func roleMemlock(t *testing.T, dev string) {
 	assert.NilError(t, ia.Close(udat.CloseGraceful))
 }
 
-// TestMemlock: what an ordinary user cannot lock is refused with words about the limit.
+// TestMemlock: if an ordinary user cannot lock the memory, the error names the limit.
 func TestMemlock(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		crossProcess(t, dev)

@@ -17,7 +17,7 @@ type EPParam struct {
 	RequestEVD     *EVD
 	ConnectEVD     *EVD
 	SRQ            *SRQ
-	Attr           EPAttr // the values in force: 0 is 0, not the default
+	Attr           EPAttr // the values in force; here 0 means 0, not the default
 }
 
 // EPField is a set of fields of EPParam and of EPAttr.
@@ -80,7 +80,8 @@ func (ep *EP) Query() (EPParam, error) {
 }
 
 // addresses returns the two ends of the connection, of the attempt to connect, or of the request
-// for which the endpoint waits; ep.mu is held. Without these local is the adapter's address.
+// for which the endpoint waits; ep.mu is held. If there is none of these, local is the adapter's
+// address, and remote is zero.
 func (ep *EP) addresses() (local, remote netip.AddrPort) {
 	switch ep.getState() {
 	case EPPassiveConnectionPending, EPTentativeConnection:
@@ -94,14 +95,14 @@ func (ep *EP) addresses() (local, remote netip.AddrPort) {
 	return netip.AddrPortFrom(ep.obj.ia.device.Attr().Info.Addr, 0), netip.AddrPort{}
 }
 
-// GetStatus returns the state of the endpoint, and whether no receives and no requests are in
-// flight. Suppressed requests are in flight until they have completed.
+// GetStatus returns the state of the endpoint. recvIdle reports that no receives are in flight,
+// requestIdle that no requests are. Suppressed requests are in flight until they have completed.
 //
 // With a shared receive queue, recvIdle is about the receives that the endpoint has taken from the
 // queue. If the device does not count them (SRQInfoSupported lacks SRQInfoAvailable), recvIdle is
-// true only while the endpoint cannot hold any: before it connects or accepts, and after the
-// connection when the device has reported that it takes no more receives, or when 20 ms have
-// passed.
+// true only while the endpoint cannot hold any: before it connects or accepts, and after the end of
+// the connection, once the device has reported that the endpoint takes no more receives or 20 ms
+// have passed.
 //
 // Implements: dat_ep_get_status.
 func (ep *EP) GetStatus() (state EPState, recvIdle, requestIdle bool, err error) {
@@ -116,8 +117,9 @@ func (ep *EP) GetStatus() (state EPState, recvIdle, requestIdle bool, err error)
 
 // RecvQuery returns the number of receives that the endpoint holds and has not completed, and the
 // span of messages that these receives cover, both at the same moment. With a shared receive queue
-// the endpoint holds a receive from the moment it takes it from the queue. If the device does not
-// count these receives (SRQInfoSupported lacks SRQInfoAvailable), both results are ValueUnknown.
+// the endpoint holds a receive from the moment when it takes the receive from the queue. If the
+// device does not count these receives (SRQInfoSupported lacks SRQInfoAvailable), both results are
+// ValueUnknown.
 //
 // Implements: dat_ep_recv_query.
 func (ep *EP) RecvQuery() (allocated, span int, err error) {
@@ -128,11 +130,11 @@ func (ep *EP) RecvQuery() (allocated, span int, err error) {
 	ep.recvs.mu.Lock()
 	defer ep.recvs.mu.Unlock()
 	n := ep.allocated()
-	return n, n, nil // receives complete in order, so the span is equal to their number
+	return n, n, nil // receives complete in order, so the span equals the number of receives
 }
 
 // RemoteAddr returns the address and port of the peer of the connection, or of the attempt to
-// connect.
+// connect. If there is neither, it returns the zero value.
 //
 // Extension. It is part of dat_ep_query.
 func (ep *EP) RemoteAddr() netip.AddrPort {

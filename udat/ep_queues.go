@@ -137,7 +137,8 @@ func (ep *EP) sources() (requests, recvs *source) {
 	return requests, recvs
 }
 
-// drainBoth drains both dispatchers. It first posts a request that proves suppressed requests done.
+// drainBoth drains both dispatchers. It first posts a request whose completion proves that the
+// suppressed requests are done.
 func (ep *EP) drainBoth() {
 	ep.requests.mu.Lock()
 	ep.requests.flushTail()

@@ -30,7 +30,7 @@ func TestRDMASegments(t *testing.T) {
 				assert.NilError(t, a.ep.PostRDMAWrite(a.consecutive(shape), cookie, b.mem.RMRTriplet(8, remote), 0))
 				ev := completion(t, a.request, cookie)
 				assert.Equal(t, ev.Length, uint64(n))
-				if !acknowledged(a) { // the data may be on its way yet; a read comes after it
+				if !acknowledged(a) { // the data may not have arrived yet; a read comes after it
 					assert.NilError(t, a.ep.PostRDMARead(a.iov(endMemory-1, 1), cookie, b.mem.RMRTriplet(0, 1), 0))
 					completion(t, a.request, cookie)
 				}
@@ -67,7 +67,7 @@ func TestRDMASegments(t *testing.T) {
 	})
 }
 
-// TestWriteThenSend: what has been written is there when a later Send is received.
+// TestWriteThenSend: the data of a write has arrived when a later Send is received.
 func TestWriteThenSend(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -85,7 +85,7 @@ func TestWriteThenSend(t *testing.T) {
 	})
 }
 
-// remoteFault is something wrong with the memory at the other end.
+// remoteFault is a fault of the memory at the other end.
 type remoteFault struct {
 	name string
 	make func(t *testing.T, b *end, write bool) udat.RMRTriplet
@@ -127,8 +127,9 @@ var remoteFaults = []remoteFault{
 	}},
 }
 
-// targetOfFault takes the event at the end that has refused a remote operation. Where the fabric
-// tells it so its connection is broken; else all that it hears may be that the peer leaves.
+// targetOfFault dequeues the event of the end that has refused a remote operation. If the fabric
+// reports the refusal to that end, the connection is broken; otherwise the event may only be the
+// peer's disconnect.
 func targetOfFault(t *testing.T, b *end) {
 	t.Helper()
 	ev := next(t, b.conn)
@@ -138,8 +139,7 @@ func targetOfFault(t *testing.T, b *end) {
 	assert.Equal(t, state(t, b.ep), udat.EPDisconnected)
 }
 
-// TestRemoteFaults: what is wrong at the other end is known by the completion, and breaks the
-// connection.
+// TestRemoteFaults: the completion reports a fault at the other end, and the connection breaks.
 func TestRemoteFaults(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -193,8 +193,7 @@ func TestRemoteFaults(t *testing.T) {
 	})
 }
 
-// TestReadDepth: more reads than the connection carries at once wait their turn, up to the queue's
-// length.
+// TestReadDepth: reads beyond the connection's read depth wait, up to the length of the queue.
 func TestReadDepth(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, depth := range []struct{ out, in int }{{1, 1}, {4, 1}, {1, 4}, {8, 2}} {
@@ -209,7 +208,7 @@ func TestReadDepth(t *testing.T) {
 				completion(t, a.request, udat.Cookie(i))
 			}
 			sameBytes(t, a.get(0, 64*1000), want)
-			p, err := a.ep.Query() // what the Consumer has asked for stays, whatever the connection carries
+			p, err := a.ep.Query() // the requested attribute stays, whatever the read depth of the connection is
 			assert.NilError(t, err)
 			assert.Equal(t, p.Attr.MaxRDMAReadOut, depth.out)
 			p, err = b.ep.Query()
@@ -220,9 +219,9 @@ func TestReadDepth(t *testing.T) {
 	})
 }
 
-// TestReadDepthExceeded: where the peer's device refuses a read for one too many outstanding, the
-// connection breaks, and all behind it is flushed. No Consumer can exceed the depth here, since
-// connecting lowers the outgoing one to the peer's: the fault is the device's answer.
+// TestReadDepthExceeded: if the peer's device refuses a read because too many are in flight, the
+// connection breaks, and all later work is flushed. The Consumer cannot exceed the depth, because
+// connecting lowers it to the peer's; therefore a fault makes the device refuse.
 func TestReadDepthExceeded(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRDMAReadIn: 1, MaxRDMAReadOut: 1}})
@@ -251,8 +250,8 @@ func TestReadDepthExceeded(t *testing.T) {
 	})
 }
 
-// TestReadsBothWays: both ends have more reads in flight than the connection carries at a time. On
-// soft-iWARP they would wait for each other for ever: see docs/deviations.md.
+// TestReadsBothWays: both ends post more reads than the read depth of the connection. On soft-iWARP
+// they would wait for each other for ever: see docs/deviations.md.
 func TestReadsBothWays(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const reads, size, rounds = 16, 4096, 20
@@ -294,14 +293,14 @@ func taken(evd *udat.EVD) error {
 	return err
 }
 
-// TestReadDepthZero: a connection that carries no reads refuses them at once, and carries
-// everything else.
+// TestReadDepthZero: with read depth 0 a post of a read is refused at once, and all other
+// operations work.
 func TestReadDepthZero(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, none := range []struct{ a, b udat.EPAttr }{
 			{udat.EPAttr{MaxRDMAReadIn: 4, MaxRDMAReadOut: udat.None}, udat.EPAttr{MaxRDMAReadIn: 4}},
 			{udat.EPAttr{MaxRDMAReadIn: 4}, udat.EPAttr{MaxRDMAReadIn: udat.None}},
-			{udat.EPAttr{MaxRDMAReadIn: 4}, udat.EPAttr{}}, // what is not granted is not served
+			{udat.EPAttr{MaxRDMAReadIn: 4}, udat.EPAttr{}}, // reads that are not granted are not served
 		} {
 			a, b := newEnd(t, dev, setup{attr: &none.a}), newEnd(t, dev, setup{attr: &none.b})
 			assert.Equal(t, param(t, b.ep).Attr.MaxRDMAReadIn, max(none.b.MaxRDMAReadIn, 0))
@@ -319,8 +318,8 @@ func TestReadDepthZero(t *testing.T) {
 	})
 }
 
-// TestRDMAFreedRegionInFlight: the local memory goes while the work waits behind a Send that finds
-// no receive. soft-RoCE does not repeat that Send if the work behind it fails first: then the test
+// TestRDMAFreedRegionInFlight: the local region is freed while the work waits behind a Send without
+// a receive. soft-RoCE does not resend that Send if the work after it fails first; then the test
 // starts again.
 func TestRDMAFreedRegionInFlight(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
@@ -333,8 +332,8 @@ func TestRDMAFreedRegionInFlight(t *testing.T) {
 	})
 }
 
-// freedInFlight frees the region of a read or write that waits, and reports whether the Send before
-// it arrived then, and it waited until then.
+// freedInFlight frees the region of a waiting read or write. It reports whether the read or write
+// waited until then, and the Send before it arrived afterwards.
 func freedInFlight(t *testing.T, dev string, write bool) bool {
 	a, b := pair(t, dev, setup{})
 	needAcknowledged(t, a)

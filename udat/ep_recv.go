@@ -19,8 +19,8 @@ import (
 // DTOErrLocalLength and the connection breaks.
 //
 // [Event.Length] is the length of the message in the buffer, except if Operation is
-// DTOReceiveWriteImm. Then it is the length of the peer's write to other memory, which may exceed
-// the buffer: do not slice the buffer by it.
+// DTOReceiveWriteImm. Then Length is the length of the peer's write to other memory and may exceed
+// the buffer: do not slice the buffer with it.
 //
 // Implements: dat_ep_post_recv.
 func (ep *EP) PostRecv(iov []LMRTriplet, cookie Cookie, flags CompletionFlags) error {
@@ -47,9 +47,9 @@ type Recv struct {
 	Flags  CompletionFlags
 }
 
-// PostRecvBatch posts the receives in order, 64 at a time with one call into C. It returns the
-// number of receives posted; if that is less than len(recvs), the error is that of the next
-// receive.
+// PostRecvBatch posts the receives in order, in chunks of up to 64, each with one call into C. It
+// returns the number of receives posted; if that is less than len(recvs), the error is that of the
+// next receive.
 //
 // Extension.
 func (ep *EP) PostRecvBatch(recvs []Recv) (int, error) {

@@ -19,7 +19,7 @@ func holds(t *testing.T, ep *udat.EP, n int) {
 	assert.Equal(t, span, n)
 }
 
-// TestRecvQuery counts through the life of an endpoint.
+// TestRecvQuery checks the counts during the life of an endpoint.
 func TestRecvQuery(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -60,8 +60,8 @@ func TestRecvQuery(t *testing.T) {
 	})
 }
 
-// TestRecvQueryConsistent asks while receives come and go: both counts are of the same receives,
-// which are as many as the messages that they span.
+// TestRecvQueryConsistent queries while receives are posted and complete: both counts are of the
+// same moment, and equal.
 func TestRecvQueryConsistent(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -95,8 +95,8 @@ func TestRecvQueryConsistent(t *testing.T) {
 	})
 }
 
-// TestRecvQuerySpan: the span is the number of messages that can still come; RDMA is none. They
-// come in the order in which the peer has sent them.
+// TestRecvQuerySpan: the span is the number of messages that can still be received; RDMA operations
+// are no messages. Messages are received in the order of sending.
 func TestRecvQuerySpan(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const posted = 7

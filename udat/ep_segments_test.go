@@ -10,8 +10,8 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// TestEverySegmentIsChecked puts a segment that is wrong in each place of a list, for each way to
-// post, singly and behind a good operation of a batch.
+// TestEverySegmentIsChecked puts an invalid segment at each position of a list, for each kind of
+// post, alone and after a valid operation in a batch.
 func TestEverySegmentIsChecked(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const most = 3
@@ -89,7 +89,7 @@ func TestEverySegmentIsChecked(t *testing.T) {
 				{"before", a.mem.Triplet(-4, 8), udat.WithSubtype(udat.InvalidParameter, udat.SubArg3)},
 			} {
 				for at := range w.most {
-					for _, fill := range []udat.LMRTriplet{a.mem.Triplet(0, 8), {}} { // the others: good, or empty
+					for _, fill := range []udat.LMRTriplet{a.mem.Triplet(0, 8), {}} { // the other segments: valid, or empty
 						iov := make([]udat.LMRTriplet, w.most)
 						for i := range iov {
 							iov[i] = fill
@@ -113,8 +113,8 @@ func TestEverySegmentIsChecked(t *testing.T) {
 	})
 }
 
-// TestOverlappingSegments sends and writes segments that overlap, or are the same: all arrive, in
-// order.
+// TestOverlappingSegments sends and writes segments that overlap or are equal: all of them arrive,
+// in order.
 func TestOverlappingSegments(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -136,8 +136,8 @@ func TestOverlappingSegments(t *testing.T) {
 	})
 }
 
-// TestRecvErrors gives a receive each wrong buffer, at each place, in every state of the endpoint:
-// the state makes no difference, and is never the error.
+// TestRecvErrors posts a receive with each invalid buffer, at each position, in every state of the
+// endpoint: the error is that of the buffer in every state.
 func TestRecvErrors(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const most, limit = 3, 4
@@ -168,7 +168,7 @@ func TestRecvErrors(t *testing.T) {
 			}
 			good := []udat.LMRTriplet{writable.Triplet(0, 8), writable.Triplet(8, 8), writable.Triplet(16, 8)}
 			switch s {
-			case udat.EPDisconnected: // there a receive leaves at once
+			case udat.EPDisconnected: // there a receive is flushed at once
 				for i := range udat.Cookie(2 * limit) {
 					assert.NilError(t, e.ep.PostRecv(good, i, 0))
 					flushed(t, e.recv, i)

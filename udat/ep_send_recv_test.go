@@ -12,8 +12,8 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// TestSegments sends messages of many shapes into receives of many shapes: the message is the
-// segments in order, and it fills the front of the receive's segments, at most one of them partly.
+// TestSegments sends messages of many shapes into receives of many shapes. The message consists of
+// the segments in order, and fills the segments of the receive in order.
 func TestSegments(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestIOV: 4, MaxRecvIOV: 4}})
@@ -52,7 +52,8 @@ func fill(b []byte, with byte) {
 	}
 }
 
-// consecutive are segments one after the other; empty ones name nothing valid.
+// consecutive returns segments that follow each other in memory. Empty segments name no valid
+// memory.
 func (e *end) consecutive(shape []int) []udat.LMRTriplet {
 	var iov []udat.LMRTriplet
 	off := 0
@@ -69,7 +70,7 @@ func (e *end) consecutive(shape []int) []udat.LMRTriplet {
 
 const spreadStep = 8 << 10
 
-// spread are segments with room between them, the later ones at lower addresses.
+// spread returns segments with gaps between them, in descending order of addresses.
 func (e *end) spread(shape []int) []udat.LMRTriplet {
 	var iov []udat.LMRTriplet
 	for i, n := range shape {
@@ -82,8 +83,8 @@ func (e *end) spread(shape []int) []udat.LMRTriplet {
 	return iov
 }
 
-// checkSpread checks that msg is at the front of the segments of spread, and nothing else has been
-// written.
+// checkSpread checks that msg fills the segments of spread from the first on, and that nothing else
+// has been written.
 func (e *end) checkSpread(shape []int, msg []byte) {
 	e.t.Helper()
 	for i, n := range shape {
@@ -97,8 +98,8 @@ func (e *end) checkSpread(shape []int, msg []byte) {
 	assert.Equal(e.t, len(msg), 0)
 }
 
-// TestCookies shows that cookies come back as they are, 0 and equal ones too, in the order of the
-// posts.
+// TestCookies shows that events return the cookies of the posts, in order, also if a cookie is 0 or
+// equal to another.
 func TestCookies(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRDMAReadIn: 4, MaxRequestDTOs: 18}})
@@ -131,8 +132,8 @@ func TestCookies(t *testing.T) {
 	})
 }
 
-// TestIOVIsFree shows that the slice, though not the memory, is the Consumer's again once the post
-// returns, of each post and each segment.
+// TestIOVIsFree shows that the Consumer may reuse the slice of segments, though not the memory, as
+// soon as the post returns, for each kind of post and each segment.
 func TestIOVIsFree(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -182,7 +183,7 @@ func TestIOVIsFree(t *testing.T) {
 	})
 }
 
-// TestReceiveTooShort: the message does not fit, which ends the connection at both ends.
+// TestReceiveTooShort: a message that is longer than the receive ends the connection at both ends.
 func TestReceiveTooShort(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, iov := range []int{0, 7} {
@@ -216,7 +217,7 @@ func TestReceiveTooShort(t *testing.T) {
 	})
 }
 
-// TestReceiveIntoFreedRegion: the memory is gone when the message comes.
+// TestReceiveIntoFreedRegion: the region of the receive has been freed when the message comes.
 func TestReceiveIntoFreedRegion(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -238,7 +239,7 @@ func TestReceiveIntoFreedRegion(t *testing.T) {
 	})
 }
 
-// TestReceiverNotReady: nobody has posted a receive, and the sender's patience is finite.
+// TestReceiverNotReady: there is no receive, and the sender's retries are limited.
 func TestReceiverNotReady(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{opts: []udat.Option{udat.WithRNRRetry(2)}}), newEnd(t, dev, setup{})
@@ -265,7 +266,7 @@ func TestReceiverNotReady(t *testing.T) {
 	})
 }
 
-// TestReceiverLate: by default a sender waits for its receiver for ever.
+// TestReceiverLate: by default a Send waits for a receive without limit.
 func TestReceiverLate(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -283,7 +284,7 @@ func TestReceiverLate(t *testing.T) {
 	})
 }
 
-// TestReceivesBeforeConnecting: they are there when the first message comes.
+// TestReceivesBeforeConnecting: receives that are posted before Connect take the first messages.
 func TestReceivesBeforeConnecting(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -308,8 +309,8 @@ func TestReceivesBeforeConnecting(t *testing.T) {
 	})
 }
 
-// TestReceivesOnTheWay posts a receive in each state on the way to a connection: each takes the
-// message whose turn it is.
+// TestReceivesOnTheWay posts one receive in each state on the way to a connection: they take the
+// messages in the order of posting.
 func TestReceivesOnTheWay(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, reserved := range []bool{true, false} {
@@ -356,8 +357,8 @@ func TestReceivesOnTheWay(t *testing.T) {
 	})
 }
 
-// TestEstablishedComesFirst: on one dispatcher for all, no message's completion precedes the
-// connection's event.
+// TestEstablishedComesFirst: on a dispatcher for all events, no completion of a receive precedes
+// ESTABLISHED.
 func TestEstablishedComesFirst(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for range 20 {
@@ -385,8 +386,8 @@ func TestEstablishedComesFirst(t *testing.T) {
 	})
 }
 
-// TestEstablishedIsLate: the first message is there before the connection's event, and waits for
-// it.
+// TestEstablishedIsLate: the first message arrives before ESTABLISHED, and its event waits for
+// ESTABLISHED.
 func TestEstablishedIsLate(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{streams: udat.EVDDTO | udat.EVDConnection | udat.EVDCR | udat.EVDRMRBind}),
@@ -414,8 +415,8 @@ func TestEstablishedIsLate(t *testing.T) {
 	})
 }
 
-// TestEstablishedWakes: who is parked when the connection's event comes is woken for it, or for the
-// messages that had to wait for it.
+// TestEstablishedWakes: a call that is parked when ESTABLISHED comes is woken by it, or by the
+// deferred completions.
 func TestEstablishedWakes(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, streams := range []udat.EVDFlags{0, udat.EVDDTO | udat.EVDConnection | udat.EVDCR | udat.EVDRMRBind} {
@@ -449,8 +450,8 @@ func TestEstablishedWakes(t *testing.T) {
 	})
 }
 
-// TestEstablishedHoldsNothingBack: who has taken the connection's event finds completions on
-// another dispatcher at once.
+// TestEstablishedHoldsNothingBack: after ESTABLISHED is dequeued, the deferred completions are
+// already queued on another dispatcher.
 func TestEstablishedHoldsNothingBack(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -466,8 +467,8 @@ func TestEstablishedHoldsNothingBack(t *testing.T) {
 	})
 }
 
-// TestSolicited: only a solicited Send's receive wakes the waiter of a dispatcher with that
-// configuration.
+// TestSolicited: only the receive of a solicited Send wakes the waiter of a dispatcher with
+// SOLICITED_WAIT.
 func TestSolicited(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}),

@@ -19,7 +19,7 @@ func (ep *EP) takesShared() bool {
 }
 
 // hasTaken reports whether a queue pair may still complete receives of a shared queue. since is the
-// time when it entered the error state.
+// time when the queue pair entered the error state.
 func hasTaken(qp fabric.QP, since time.Time) bool {
 	switch n := qp.Taken(); {
 	case n == 0:
@@ -99,7 +99,7 @@ func (ep *EP) allocated() int {
 			return ValueUnknown
 		}
 		if qp := ep.recvs.qp; qp != nil {
-			taken = qp.Taken() // before the poll: receives that complete in between are allocated now
+			taken = qp.Taken() // before the poll: receives that complete between the two still count
 		}
 	}
 	s := ep.recvs.source

@@ -2,9 +2,10 @@ package udat
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// This file decides which requests make a completion. A suppressed request makes none of its own.
-// Therefore every half queue one suppressed request makes a completion all the same, and the
-// library can post a zero-length RDMA write after the last one.
+// This file decides which requests make a completion. Most suppressed requests make none. So that
+// the library learns when they are done, at least one of MaxRequestDTOs/2 consecutive suppressed
+// requests makes a completion, and the library can post a zero-length RDMA write after the last
+// one.
 
 // marking reports whether a request that the library posted is in flight.
 func (q *requestQueue) marking() bool {
@@ -12,9 +13,9 @@ func (q *requestQueue) marking() bool {
 	return q.marked
 }
 
-// signal returns the fabric's flags for request seq. A suppressed request asks for a completion
-// only once every half queue and in the last free slot. Without these completions nothing would
-// prove that the suppressed requests are done.
+// signal returns the fabric's flags for request seq. Of consecutive suppressed requests, one in
+// every half of the queue's limit asks for a completion, and so does the one in the last free slot.
+// Without these completions nothing would prove that the suppressed requests are done.
 func (q *requestQueue) signal(f CompletionFlags, seq uint32) fabric.SendFlags {
 	var flags fabric.SendFlags
 	if f&CompletionBarrierFence != 0 {

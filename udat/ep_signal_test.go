@@ -10,8 +10,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// TestSuppressedHalf: suppressed operations never find the queue full where MaxRequestDTOs is twice
-// what is in flight, as doc.go promises.
+// TestSuppressedHalf: suppressed operations never find the queue full if MaxRequestDTOs is twice
+// the number in flight, as doc.go promises.
 func TestSuppressedHalf(t *testing.T) {
 	for _, limit := range []int{2, 3, 4, 7, 8, 16, 64} {
 		synctest.Test(t, func(t *testing.T) {

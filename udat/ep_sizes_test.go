@@ -15,8 +15,8 @@ import (
 
 const largest = 16 << 20
 
-// TestSizes carries transfers of 1 byte to 16 MiB by every operation, taken by polling and by
-// waiting.
+// TestSizes transfers 1 byte to 16 MiB with every operation, and gets the completions by polling
+// and by waiting.
 func TestSizes(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -60,8 +60,8 @@ func TestSizes(t *testing.T) {
 						assert.NilError(t, a.ep.PostRDMAWrite([]udat.LMRTriplet{from.Triplet(at, n)}, 3, to.RMRTriplet(off+at, n), 0))
 						assert.Equal(t, take(t, a.request, 3).Length, uint64(n))
 					})
-					// A message behind the writes says that their data is there: on iWARP a write completes when
-					// TCP has it.
+					// A message after the writes proves that their data has arrived: on iWARP a
+					// write completes when TCP has accepted it.
 					assert.NilError(t, b.ep.PostRecv(nil, 5, 0))
 					assert.NilError(t, a.ep.PostSend(nil, 6, 0))
 					take(t, a.request, 6)

@@ -28,8 +28,8 @@ const (
 
 	// Calls of the Consumer.
 	callConnect
-	callAccept    // accept of a request that brings no endpoint
-	callAcceptOwn // accept of the request that brings this endpoint
+	callAccept    // cr_accept of a request without an endpoint
+	callAcceptOwn // cr_accept of the request that has this endpoint
 	callReserve   // rsp_create
 	callAbrupt    // ep_disconnect, abrupt
 	callGraceful  // ep_disconnect, graceful
@@ -200,19 +200,19 @@ func (ep *EP) transition(op string, c epCause) (transition, error) {
 	return t, nil
 }
 
-// apply makes the transition of a cause; ep.mu is held. No other code stores a state. If under is
-// not nil, apply calls it just before the state changes, and holds the lock of the requests over
-// both, so that no request is posted between them. If under returns an error, the state does not
-// change.
-func (ep *EP) apply(op string, c epCause, under func() error) error {
+// apply makes the transition of a cause; ep.mu is held. No other code stores a state. If change is
+// not nil, apply calls change just before it stores the new state. It holds the lock of the
+// requests during both, so that no request is posted between them. If change returns an error, the
+// state does not change.
+func (ep *EP) apply(op string, c epCause, change func() error) error {
 	t, err := ep.transition(op, c)
 	if err != nil || t.effect != effectMoves {
 		return err
 	}
 	ep.requests.mu.Lock()
 	defer ep.requests.mu.Unlock()
-	if under != nil {
-		if err := under(); err != nil {
+	if change != nil {
+		if err := change(); err != nil {
 			return err
 		}
 	}

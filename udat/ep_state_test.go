@@ -12,8 +12,9 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// call is one call on an endpoint, and the states that it is for: in those of ok it succeeds, in
-// those of flush what it posts is flushed, in all others it is InvalidState and changes nothing.
+// call is one call on an endpoint, and what happens in each state: in the states of ok it succeeds,
+// in those of flush the posted work is flushed, in all others it returns InvalidState and changes
+// nothing.
 type call struct {
 	name      string
 	ok, flush []udat.EPState
@@ -131,7 +132,7 @@ var calls = []call{
 	},
 }
 
-// freeQual is a qualifier that nobody listens on.
+// freeQual returns a qualifier on which nobody listens.
 func freeQual(t *testing.T, e *end) udat.ConnQual {
 	psp := listen(t, e)
 	assert.NilError(t, psp.Free())
@@ -188,7 +189,7 @@ func TestCallsByState(t *testing.T) {
 	})
 }
 
-// subtypes say which state a refused call found.
+// subtypes maps the state that a refused call found to the subtype of its error.
 var subtypes = map[udat.EPState]udat.Subtype{
 	udat.EPUnconnected: udat.SubStateEPUnconnected, udat.EPReserved: udat.SubStateEPReserved,
 	udat.EPPassiveConnectionPending: udat.SubStateEPPassConnPending,
@@ -198,20 +199,21 @@ var subtypes = map[udat.EPState]udat.Subtype{
 	udat.EPCompletionPending: udat.SubStateEPComplPending,
 }
 
-// outcome is what a cause makes of a state: the next one and the event; the zero value is nothing.
+// outcome is the effect of a cause in a state: the next state and the event. The zero value means
+// no effect.
 type outcome struct {
 	next  udat.EPState
 	event udat.EventNumber
 }
 
-// ofConnections are the causes that TestTransitions makes happen.
+// ofConnections lists the causes that TestTransitions applies.
 var ofConnections = []string{
 	"established", "peer rejected", "rejected", "unreachable", "failed", "timed out", "peer left", "removed", "broken",
 	"drained",
 	"abrupt", "graceful",
 }
 
-// same says that all causes have one outcome, but for the exceptions.
+// same returns a map in which all causes have the outcome o, except those in except.
 func same(o outcome, except map[string]outcome) map[string]outcome {
 	all := map[string]outcome{}
 	for _, c := range ofConnections {
@@ -232,7 +234,7 @@ var (
 	misses   = outcome{udat.EPDisconnected, udat.EventConnectionAcceptError}
 )
 
-// wanted is the state machine as the specification has it.
+// wanted is the state machine of the specification.
 var wanted = map[udat.EPState]map[string]outcome{
 	udat.EPUnconnected:              same(nothing, nil),
 	udat.EPReserved:                 same(nothing, nil),
@@ -258,8 +260,8 @@ var wanted = map[udat.EPState]map[string]outcome{
 	}),
 }
 
-// TestTransitions makes every cause happen in every state, by hand: it proves the table, and no
-// rule of what a fabric reports.
+// TestTransitions applies every cause in every state directly: it proves the table, but no rule
+// about the events of a fabric.
 func TestTransitions(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		assert.Equal(t, udat.StatesOfTable(), len(wanted)+2,
@@ -299,7 +301,8 @@ func TestTransitions(t *testing.T) {
 	})
 }
 
-// TestFabricEvents lets the fabric report each of its events, on an attempt and on a connection.
+// TestFabricEvents makes the fabric report each of its events, during an attempt and on a
+// connection.
 func TestFabricEvents(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		for kind, cause := range map[fabric.ConnEventKind]string{
@@ -326,7 +329,7 @@ func TestFabricEvents(t *testing.T) {
 	})
 }
 
-// TestLateEvents lets events of a connection arrive that the endpoint has left behind.
+// TestLateEvents delivers events of an earlier connection of the endpoint.
 func TestLateEvents(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		e, peer := pair(t, dev, setup{})

@@ -14,7 +14,7 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// mayBe are the errors that a call may give while others change the endpoint under its hands.
+// mayBe lists the errors that a call may return while other calls change the endpoint.
 var mayBe = []error{
 	udat.ErrInvalidState, udat.ErrInvalidHandle, udat.ErrInsufficientResources, udat.ErrQueueEmpty,
 	udat.ErrTimeoutExpired, udat.ErrAbort,
@@ -46,7 +46,7 @@ func TestEndpointStress(t *testing.T) {
 	})
 }
 
-// stress does also what is given, again and again, once the endpoints are there.
+// stress also calls the functions also repeatedly, once the endpoints exist.
 func stress(t *testing.T, a, b *end, d time.Duration, also ...func(rng *rand.Rand) error) {
 	const endpoints = 4
 	psp := listen(t, b)

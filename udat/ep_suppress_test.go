@@ -12,7 +12,7 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// persist posts until there is room: only the queue being full may keep it.
+// persist repeats a post until there is room. A full queue is the only error that it accepts.
 func persist(t *testing.T, post func() error) {
 	t.Helper()
 	eventually(t, func() bool {
@@ -24,8 +24,7 @@ func persist(t *testing.T, post func() error) {
 	}, "the queue stays full")
 }
 
-// TestSuppressed posts thousands of suppressed operations, of which nobody hears anything, into
-// small queues.
+// TestSuppressed posts thousands of suppressed operations, which make no events, into small queues.
 func TestSuppressed(t *testing.T) {
 	const posts = 3000
 	onEach(t, func(t *testing.T, dev string) {
@@ -55,7 +54,7 @@ func TestSuppressed(t *testing.T) {
 				}
 				eventually(t, func() bool { _, _, idle, _ := a.ep.GetStatus(); return idle }, "work is left")
 				empty(t, a.request)
-				// The first that is not suppressed tells of itself only.
+				// The first request that is not suppressed makes only its own event.
 				persist(t, func() error { return a.ep.PostRDMAWrite(a.iov(0, 64), 5, b.mem.RMRTriplet(0, 64), 0) })
 				completion(t, a.request, 5)
 				empty(t, a.request)
@@ -65,8 +64,8 @@ func TestSuppressed(t *testing.T) {
 	})
 }
 
-// TestSuppressedCounts: a suppressed request of any kind counts until the library has seen that it
-// is done, which the device hides here.
+// TestSuppressedCounts: a suppressed request of any kind counts as in flight until the library has
+// seen that it is done. The test hides the completions.
 func TestSuppressedCounts(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		var script faultfabric.Script
@@ -105,8 +104,7 @@ func TestSuppressedCounts(t *testing.T) {
 	})
 }
 
-// TestSuppressedThenGraceful: a graceful disconnect brings to their end thousands that nobody will
-// hear of.
+// TestSuppressedThenGraceful: a graceful disconnect completes thousands of suppressed requests.
 func TestSuppressedThenGraceful(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, tail := range []int{1, 2, 7, 40, 100} {
@@ -134,8 +132,8 @@ func TestSuppressedThenGraceful(t *testing.T) {
 	})
 }
 
-// TestGracefulWaitsForSuppressed: a graceful disconnect waits for requests that are still in
-// flight, suppressed ones behind others and alone, until the peer has taken the last of them.
+// TestGracefulWaitsForSuppressed: a graceful disconnect waits for suppressed requests in flight,
+// alone and after other requests, until the peer has received the last of them.
 func TestGracefulWaitsForSuppressed(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, first := range []udat.CompletionFlags{udat.CompletionSuppress, 0} {
@@ -166,8 +164,8 @@ func TestGracefulWaitsForSuppressed(t *testing.T) {
 	})
 }
 
-// TestGracefulAfterMarker: suppressed work is posted while the library's own tail for earlier work
-// is under way.
+// TestGracefulAfterMarker: suppressed work is posted while a request of the library, for earlier
+// suppressed work, is in flight.
 func TestGracefulAfterMarker(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRDMAReadIn: 4, MaxRequestDTOs: 64}})
@@ -193,7 +191,8 @@ func TestGracefulAfterMarker(t *testing.T) {
 	})
 }
 
-// TestSuppressedFailure: success is hidden, failure is not, and neither is a flush.
+// TestSuppressedFailure: a suppressed request makes no event if it succeeds, but makes one if it
+// fails or is flushed.
 func TestSuppressedFailure(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRDMAReadIn: 4, MaxRequestDTOs: 64}})
@@ -250,7 +249,7 @@ func TestSuppressedBeforeStuckSend(t *testing.T) {
 			for i := range sends {
 				completion(t, b.recv, udat.Cookie(i))
 			}
-			// Nothing but posts is needed to get all places back.
+			// Posts alone get all slots back.
 			for i := range limit {
 				eventually(t, func() bool {
 					return a.ep.PostRDMAWrite(a.iov(0, 8), 1, b.mem.RMRTriplet(0, 8), udat.CompletionSuppress) == nil
@@ -280,8 +279,8 @@ func TestSuppressedAndUnsignalled(t *testing.T) {
 	})
 }
 
-// TestRefusedPostEndsNothing: suppressed work is known to be done even if the post that would have
-// told so was refused.
+// TestRefusedPostEndsNothing: the library learns that suppressed work is done even if the device
+// refused the request whose completion would have proved it.
 func TestRefusedPostEndsNothing(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})

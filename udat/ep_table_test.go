@@ -10,10 +10,10 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// table is the state machine as the specification has it: what each cause makes of each state. "."
-// is nothing, "x" is INVALID_STATE, or INVALID_HANDLE of a freed endpoint, "=" a call that succeeds
-// and changes nothing, "wait" one that waits. Of the others the part before the slash is the next
-// state, and what follows is the event.
+// table is the state machine of the specification: the effect of each cause in each state. "."
+// means no effect, "x" INVALID_STATE, or INVALID_HANDLE for a freed endpoint, "=" a call that
+// succeeds and changes nothing, "wait" a call that waits. In all other entries the part before the
+// slash is the next state, and the part after the slash is the event.
 const table = `
                 UNCONN RESERV PASSIV TENTAT ACTIVE      COMPL      CONN       DISCPE     FLUSH  DISCON FREED
 established     .      .      .      .      CONN/est    CONN/est   .          .          .      .      .

@@ -35,7 +35,7 @@ func TestSoftWatermark(t *testing.T) {
 		fires()
 		post(2)
 		empty(t, async) // once for each setting
-		for range 2 {   // the same value arms anew
+		for range 2 {   // the same value arms the watermark again
 			assert.NilError(t, b.ep.SetWatermark(5, udat.WatermarkInfinite))
 			fires() // 6 are above
 		}
@@ -44,7 +44,7 @@ func TestSoftWatermark(t *testing.T) {
 		post(2)
 		empty(t, async)
 		connect(t, a, b)
-		for range 4 { // what completes is held no longer, taken or not
+		for range 4 { // a completed receive is no longer held, whether its event is dequeued or not
 			assert.NilError(t, a.ep.PostSend(nil, 1, 0))
 			completion(t, a.request, 1)
 		}
@@ -98,7 +98,7 @@ func TestHardWatermark(t *testing.T) {
 		assert.Equal(t, state(t, b.ep), udat.EPDisconnected, "at once")
 		broken(4)
 		rule.Proves(t, "EP-WMARK-03", "EPST-34")
-		// As soon as the connection is there.
+		// As soon as the connection is established.
 		post(0, 4)
 		assert.Equal(t, state(t, b.ep), udat.EPUnconnected)
 		connect(t, a, b)
@@ -117,8 +117,8 @@ func TestHardWatermark(t *testing.T) {
 		assert.Equal(t, state(t, b.ep), udat.EPDisconnected, "at once")
 		broken(5)
 		rule.Proves(t, "EP-WMARK-04", "V-35")
-		// Beside a soft one, above it or below: neither keeps the other from what it does, or does it in
-		// its place.
+		// Together with a soft watermark, above or below it: neither watermark hides or replaces
+		// the other.
 		for _, soft := range []int{2, 5} {
 			assert.NilError(t, b.ep.SetWatermark(soft, 3))
 			connect(t, a, b)

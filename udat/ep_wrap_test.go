@@ -10,9 +10,9 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// TestCountersWrap lets the numbers of an endpoint's work pass 2^31 and 2^32 in each kind of work:
-// receives that are posted before the connection and moved by Modify, suppressed and fenced
-// requests, batches, full queues, and what a disconnect flushes.
+// TestCountersWrap makes the sequence numbers of an endpoint's work pass 2^31 and 2^32 with each
+// kind of work: receives that are posted before the connection and moved by Modify, suppressed and
+// fenced requests, batches, full queues, and what a disconnect flushes.
 func TestCountersWrap(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const limit = 4

@@ -10,9 +10,9 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// Error is a DAT_RETURN other than DAT_SUCCESS. errors.Is matches it with the Err values below by
-// type, and also by subtype if the value has one. Unwrap returns the fabric's own error, such as an
-// errno or the error of a verb.
+// Error is a DAT_RETURN other than DAT_SUCCESS. errors.Is compares an Error with the Err values
+// below by type, and also by subtype if the value has a subtype. Unwrap returns the fabric's own
+// error, such as an errno or the error of a verb.
 type Error struct {
 	Op      string // the name of the call: "ep_post_send"
 	Type    ReturnType
@@ -52,8 +52,8 @@ var (
 func WithSubtype(t ReturnType, s Subtype) *Error { return &Error{Type: t, Subtype: s} }
 
 // Error returns a text with the call, the type, the subtype and the cause. If an argument is wrong,
-// the text has its number in the Go call, not counting the receiver; Subtype has its number in the
-// C call.
+// the text contains the argument's number in the Go call, not counting the receiver; Subtype
+// contains its number in the C call.
 func (e *Error) Error() string {
 	text := "udat: "
 	if e.Op != "" {
@@ -113,7 +113,8 @@ var fabricErrors = []struct {
 }
 
 // failAs makes an Error from a fabric's error. short is the subtype to use if resources have run
-// out, unless those are descriptors: DAT has no subtype for them, and the cause names their limit.
+// out. It is not used for file descriptors: DAT has no subtype for these, and the cause names their
+// limit.
 func failAs(op string, cause error, short Subtype) *Error {
 	if short == SubResourceMemory && (errors.Is(cause, syscall.EMFILE) || errors.Is(cause, syscall.ENFILE)) {
 		short = SubNone
@@ -203,7 +204,7 @@ func attrArgument(op string) Subtype {
 }
 
 // Strerror returns the major and minor text of a DAT_RETURN value, which [Error.Code] returns for
-// an error. Success has a text too. An undefined code is InvalidParameter.
+// an error. Success has a text too. For an undefined code it returns InvalidParameter.
 //
 // Implements: dat_strerror.
 func Strerror(code uint32) (major, minor string, err error) {
@@ -215,8 +216,8 @@ func Strerror(code uint32) (major, minor string, err error) {
 	return text, s.String(), nil
 }
 
-// contextError returns the error of a call that its context has ended. late is the type of the
-// error if the context's deadline has passed; otherwise the type is InterruptedCall.
+// contextError returns the error of a call that has ended because of its context. If the context's
+// deadline has passed, the error has the type late; otherwise it has the type InterruptedCall.
 func contextError(op string, late ReturnType, cause error) *Error {
 	if errors.Is(cause, context.DeadlineExceeded) {
 		return &Error{Op: op, Type: late, Err: cause}

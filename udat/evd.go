@@ -52,10 +52,10 @@ func (ia *IA) newEVD(op string, qlen int, streams EVDFlags, cno *CNO) (*EVD, err
 	return e, nil
 }
 
-// Wait blocks until threshold events are queued, dequeues the first of them, and returns the number
-// of events that are left. If the Consumer chooses which completions notify (UNSIGNALLED,
-// SOLICITED_WAIT), threshold must be 1, and the call blocks until a notification event comes. It
-// then returns the first event on the queue, which may be an older one.
+// Wait blocks until threshold events are queued, dequeues the first of them, and returns in nmore
+// the number of events that are left. If the Consumer chooses which completions notify
+// (UNSIGNALLED, SOLICITED_WAIT), threshold must be 1, and the call blocks until a notification
+// event comes. It then returns the first event on the queue, which may be an older one.
 //
 // timeout counts from the call; 0 polls, and Infinite never expires. A blocked call holds a
 // goroutine. If the previous wait took less than 4 ms, the call on Linux also holds a thread for up
@@ -98,9 +98,9 @@ func (e *EVD) refuse(bad error) error {
 	return bad
 }
 
-// Dequeue returns and removes the first event without blocking. It works on disabled and unwaitable
-// dispatchers too. It returns QueueEmpty if there is no event, and InvalidState while a call is
-// blocked in Wait. It does not allocate.
+// Dequeue returns and removes the first event without blocking. It also works on a dispatcher that
+// is disabled or unwaitable. It returns QueueEmpty if there is no event, and InvalidState while a
+// call is blocked in Wait. It does not allocate.
 //
 // Implements: dat_evd_dequeue.
 func (e *EVD) Dequeue() (ev Event, err error) {
@@ -109,7 +109,7 @@ func (e *EVD) Dequeue() (ev Event, err error) {
 }
 
 // DequeueBatch dequeues up to len(events) events, oldest first, into events and returns their
-// number. It returns QueueEmpty if there is none. It polls the device once per 32 events.
+// number. It returns QueueEmpty if there is no event. It polls the device once per 32 events.
 //
 // Extension.
 func (e *EVD) DequeueBatch(events []Event) (int, error) { return e.DequeueSpin(events, 1) }
@@ -213,7 +213,7 @@ func (e *EVD) Resize(minQLen int) error {
 			e.waiting.threshold)
 	}
 	if err := e.fit(op, minQLen); err != nil && !errors.Is(err, fabric.ErrNotSupported) {
-		return err // a queue that cannot grow has room for all work in flight; the ring has room for the events
+		return err // ErrNotSupported is no error: the completion queue has room for all work in flight already
 	}
 	e.qlen = minQLen
 	e.ring.reserve(minQLen)
@@ -253,9 +253,9 @@ func (e *EVD) Query() (EVDParam, error) {
 	return EVDParam{IA: e.obj.ia, QLen: e.qlen, State: state, CNO: e.cno, Streams: e.flags}, nil
 }
 
-// SetUnwaitable forbids Wait. When SetUnwaitable returns, a blocked call has returned InvalidState,
-// and later calls return it at once. Events are still queued, can be dequeued, and trigger the
-// notification object.
+// SetUnwaitable forbids Wait. When SetUnwaitable returns, a blocked Wait has returned InvalidState,
+// and later calls of Wait return InvalidState at once. Events are still queued, can be dequeued,
+// and trigger the notification object.
 //
 // Implements: dat_evd_set_unwaitable.
 func (e *EVD) SetUnwaitable() error {
@@ -274,7 +274,8 @@ func (e *EVD) ClearUnwaitable() error {
 }
 
 // Enable lets notification events trigger the notification object again. Events that came while the
-// dispatcher was disabled do not trigger it later: after Enable the Consumer should dequeue them.
+// dispatcher was disabled do not trigger the object later: after Enable the Consumer should dequeue
+// these events.
 //
 // Implements: dat_evd_enable.
 func (e *EVD) Enable() error {
@@ -288,7 +289,8 @@ func (e *EVD) Enable() error {
 }
 
 // Disable stops notification events from triggering the notification object. Events are still
-// queued, and calls in Wait are not affected. A trigger that began before may still arrive.
+// queued, and calls in Wait are not affected. A trigger that began before the call may still
+// arrive.
 //
 // Implements: dat_evd_disable.
 func (e *EVD) Disable() error {
@@ -310,7 +312,7 @@ func (e *EVD) change(op string, do func()) error {
 }
 
 // ModifyCNO replaces the notification object; nil removes it. Events that came before the call
-// trigger the old object, and a trigger that began before may still arrive there.
+// trigger the old object. A trigger that began before the call may still arrive there.
 //
 // Implements: dat_evd_modify_cno.
 func (e *EVD) ModifyCNO(cno *CNO) error {
@@ -343,7 +345,7 @@ func (e *EVD) ModifyCNO(cno *CNO) error {
 
 // Free destroys the dispatcher and its events. It rejects the connection requests whose events
 // nobody has dequeued: their peers see NON_PEER_REJECTED, and the endpoints that the requests
-// brought are given back as by [CR.Reject]. A call that is blocked in Wait returns Abort. While
+// brought are given back, as by [CR.Reject]. A call that is blocked in Wait returns Abort. While
 // streams feed the dispatcher, Free returns InvalidState.
 //
 // Implements: dat_evd_free.
@@ -364,7 +366,7 @@ func (e *EVD) destroy() {
 	var untaken []Handle
 	for e.ring.n > 0 {
 		var ev Event
-		e.pop(&ev) // decrements the count of the shared queue if the event is from one
+		e.pop(&ev) // decrements the count of the shared queue if the event is that of a shared receive
 		if ev.CR != nil {
 			untaken = append(untaken, ev.CR)
 		}
@@ -387,7 +389,7 @@ func (e *EVD) abort() {
 	e.wake()
 }
 
-// hasOverrun records that the device has lost completions. From now on Wait returns an error.
+// hasOverrun records that the device has lost completions. From then on Wait returns an error.
 func (e *EVD) hasOverrun() {
 	e.mu.Lock()
 	e.overrun = true

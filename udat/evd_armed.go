@@ -34,7 +34,7 @@ var longAgo = time.Unix(1, 0)
 func (e *EVD) catchUp() {
 	e.drain()
 	if w := &e.waiting; !w.armed || !e.streams.solicitedOnly() || w.parked() {
-		return // then the notification is not needed, because polling finds what it reports
+		return // the notification need not be consumed, because polling finds what it reports
 	}
 	for {
 		fired, err := e.cq.Wait(longAgo)
@@ -44,12 +44,13 @@ func (e *EVD) catchUp() {
 		if fired || err != nil {
 			return
 		}
-		// The wake-up was late and meant for an earlier call.
+		// This was a late wake-up for an earlier call.
 	}
 }
 
-// watch is called after a change of who needs an armed queue; e.mu is held. It arms the queue,
-// starts the arm loop, or wakes a parked arm loop so that it checks again.
+// watch is called after a change of the streams, the waiters or the notification object, which may
+// need an armed queue; e.mu is held. It arms the queue, starts the arm loop, or wakes a parked arm
+// loop, which then checks its condition again.
 func (e *EVD) watch() {
 	w := &e.waiting
 	if e.mustArm() && (w.blocked() || e.mustLoop()) && e.arm() != nil {
@@ -71,8 +72,9 @@ func (e *EVD) mustLoop() bool {
 }
 
 // idle reports whether the arm loop must wait for the next completion: the dispatcher has
-// connections, no call is blocked on it, and the adapter no longer polls it because no completion
-// came for an interval. It returns false if the device does not notify of every failure.
+// connections, no call is blocked on it, and the adapter has stopped polling it, because no
+// completion came for an interval. idle returns false if the device does not notify of every
+// failure.
 func (e *EVD) idle() bool {
 	w := &e.waiting
 	return e.connected > 0 && !w.polled && !w.active && !w.blocked() && e.notifies()
@@ -128,7 +130,7 @@ func (e *EVD) parkOnCQ(deadline time.Time) (fired bool, err error) {
 }
 
 // reportFailures reports failures before a call or the arm loop parks. It returns true if there
-// were any; then e.mu has been unlocked meanwhile.
+// were failures; in that case it has unlocked e.mu meanwhile.
 func (e *EVD) reportFailures() bool {
 	if len(e.after) == 0 {
 		return false

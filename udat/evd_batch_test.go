@@ -29,13 +29,14 @@ func onTheDevice(t *testing.T, a, b *end, n int) {
 	assert.Equal(t, udat.Queued(a.request), 0)
 }
 
-// TestDequeueFromDevice: what comes straight from the device into the caller's slice comes in the
-// same order as the rest, whatever was in the slice, and leaves nothing behind.
+// TestDequeueFromDevice: events that go directly from the device into the caller's slice have the
+// same order as all others. The previous contents of the slice do not matter, and no event is left
+// over.
 func TestDequeueFromDevice(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{unkept: true})
 		newEnd(t, dev, setup{}).call(b, listen(t, b).Qual(), "x")
-		dirty := expect(t, b.cr, udat.EventConnectionRequest) // and all that other events have
+		dirty := expect(t, b.cr, udat.EventConnectionRequest) // with the fields of other kinds of events set
 		dirty.EP, dirty.Status, dirty.Cookie, dirty.Length, dirty.Operation = b.ep, udat.DTOErrTransport, 99, 99, udat.DTOBind
 		dirty.HasImmediate, dirty.Immediate, dirty.RMRContext, dirty.RawStatus, dirty.VendorError = true, 1, 1, 1, 1
 		dirty.Reason, dirty.RMR, dirty.Software = 1, &udat.RMR{}, t
@@ -114,8 +115,8 @@ func TestDequeueFromDeviceOverflow(t *testing.T) {
 	})
 }
 
-// TestDequeueFromDeviceMixed: receives of a shared queue go through the ring; what the device has
-// completed after them comes after them.
+// TestDequeueFromDeviceMixed: receives of a shared queue go through the ring. Later completions of
+// the device come after them.
 func TestDequeueFromDeviceMixed(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{unkept: true})
@@ -146,8 +147,8 @@ func TestDequeueFromDeviceMixed(t *testing.T) {
 	})
 }
 
-// TestDequeueRingAndDevice: a batch that the ring does not fill takes what the device has completed
-// too, after it.
+// TestDequeueRingAndDevice: if the ring does not fill a batch, the batch also takes the completions
+// of the device, after the events of the ring.
 func TestDequeueRingAndDevice(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		all := udat.EVDSoftware | udat.EVDDTO | udat.EVDConnection | udat.EVDCR | udat.EVDRMRBind
@@ -166,7 +167,7 @@ func TestDequeueRingAndDevice(t *testing.T) {
 	})
 }
 
-// TestDequeueRingAlone: what the ring has enough of is taken without a look at the device.
+// TestDequeueRingAlone: if the ring has enough events, the device is not polled.
 func TestDequeueRingAlone(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{unkept: true, streams: udat.EVDDefault | udat.EVDSoftware})
@@ -182,8 +183,8 @@ func TestDequeueRingAlone(t *testing.T) {
 	})
 }
 
-// TestWaitFromDevice: a call that does not block finds what the device has completed, and takes
-// nothing below its threshold.
+// TestWaitFromDevice: a Wait that does not block finds the completions of the device, and dequeues
+// nothing if there are fewer events than its threshold.
 func TestWaitFromDevice(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{unkept: true})
@@ -210,8 +211,8 @@ func TestWaitFromDevice(t *testing.T) {
 	})
 }
 
-// TestWaitDeviceFails: a device that cannot be waited on ends the call with an error, and the next
-// call may do better.
+// TestWaitDeviceFails: if the wait on the device fails, the call returns an error, and a later call
+// may succeed.
 func TestWaitDeviceFails(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		var script faultfabric.Script
@@ -228,8 +229,8 @@ func TestWaitDeviceFails(t *testing.T) {
 	})
 }
 
-// TestPostOneSegment: the limits of sizes hold for what has one segment too, which takes a way of
-// its own.
+// TestPostOneSegment: the limits of sizes also apply to operations of one segment, which addFast
+// handles.
 func TestPostOneSegment(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{attr: &udat.EPAttr{MaxMessageSize: 16, MaxRDMASize: 32}}), newEnd(t, dev, setup{})
@@ -264,8 +265,8 @@ func TestPostOneSegmentEmpty(t *testing.T) {
 	})
 }
 
-// TestBatchOfOneSegment: a batch as long as they come, on an endpoint that has room for one segment
-// in each.
+// TestBatchOfOneSegment: a batch of the greatest length, on an endpoint that allows one segment in
+// each request.
 func TestBatchOfOneSegment(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const n = 100

@@ -51,7 +51,7 @@ func TestCNOStreams(t *testing.T) {
 			}
 			for i := range udat.Cookie(20) {
 				kind := posters[i%4]
-				if kind.recv { // a bind in its place
+				if kind.recv { // a bind instead
 					if r != nil {
 						_, err := r.Bind(a.mem.Triplet(0, 8), bothRights, a.ep, i, 0)
 						assert.NilError(t, err)
@@ -110,8 +110,7 @@ func TestCNOStreams(t *testing.T) {
 	})
 }
 
-// TestCNODisabled shows what enable and disable change and what they do not, for events of the
-// device and others.
+// TestCNODisabled shows the effect of Enable and Disable on completions and on other events.
 func TestCNODisabled(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, flags := range []udat.CompletionFlags{0, udat.CompletionSolicitedWait} {
@@ -145,7 +144,7 @@ func TestCNODisabled(t *testing.T) {
 				completion(t, b.recv, 2)
 				expect(t, sw, udat.EventSoftware)
 			}
-			// Waiters neither notice nor mind.
+			// Blocked calls are not affected.
 			assert.NilError(t, b.recv.Disable())
 			w := waitOn(t, b.recv, udat.Infinite, 1)
 			b.receive(0, 3, 4)
@@ -162,7 +161,7 @@ func TestCNODisabled(t *testing.T) {
 	})
 }
 
-// TestCNOUnwaitable shows that unwaitable dispatchers trigger as ever.
+// TestCNOUnwaitable shows that unwaitable dispatchers trigger the object as usual.
 func TestCNOUnwaitable(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{unkept: true})
@@ -179,8 +178,8 @@ func TestCNOUnwaitable(t *testing.T) {
 	})
 }
 
-// TestCNODirectWaiter shows that a direct waiter has the dispatcher for itself, and the
-// notification object has it again afterwards.
+// TestCNODirectWaiter shows that the dispatcher does not trigger the object while a call is blocked
+// in EVD.Wait, and does so again afterwards.
 func TestCNODirectWaiter(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, flags := range []udat.CompletionFlags{0, udat.CompletionUnsignalled, udat.CompletionSolicitedWait} {
@@ -205,7 +204,8 @@ func TestCNODirectWaiter(t *testing.T) {
 				rule.Proves(t, "CNO-01")
 			}
 		}
-		// Events below the waiter's threshold do not trigger the CNO either.
+		// Events do not trigger the CNO even if they are fewer than the threshold of the blocked
+		// call.
 		ia := open(t, dev)
 		cno := newCNO(t, ia, nil)
 		evd := softEVD(t, ia, cno)
@@ -221,7 +221,7 @@ func TestCNODirectWaiter(t *testing.T) {
 	})
 }
 
-// arrived waits until the end holds no more than n receives: the others have completed and are
+// arrived waits until the end holds at most n receives: the events of the other receives are
 // queued.
 func arrived(t *testing.T, e *end, n int) {
 	t.Helper()
@@ -247,7 +247,7 @@ func TestCNOModify(t *testing.T) {
 		a.send(8, 0, quietly)
 		triggered(t, first, b.recv)
 		assert.NilError(t, b.recv.ModifyCNO(second))
-		untriggered(t, second) // what is queued has been told
+		untriggered(t, second) // the queued events have already triggered
 		a.send(8, 0, quietly)
 		triggered(t, second, b.recv)
 		untriggered(t, first)
@@ -269,7 +269,7 @@ func TestCNOModify(t *testing.T) {
 }
 
 // TestCNOModifyUndrained sets a notification object while the device has completions that nobody
-// has polled: they came before, and do not trigger it.
+// has polled: they came before the call, and do not trigger the new object.
 func TestCNOModifyUndrained(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{unkept: true})
@@ -292,8 +292,9 @@ func TestCNOModifyUndrained(t *testing.T) {
 	})
 }
 
-// TestCNOHandover makes direct waiters come and go while completions arrive: whoever is responsible
-// is told of every one, so that nothing is left lying without anybody knowing.
+// TestCNOHandover makes calls of EVD.Wait come and go while completions arrive: each completion
+// notifies the blocked call or the notification object, so that no event is left without a
+// notification.
 func TestCNOHandover(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, flags := range []udat.CompletionFlags{0, udat.CompletionSolicitedWait} {
@@ -311,14 +312,15 @@ func TestCNOHandover(t *testing.T) {
 					case <-quit:
 						return
 					case <-time.After(i % 5 * 100 * time.Microsecond):
-						b.recv.Wait(i%7*50*time.Microsecond, queueLength(t, b.recv)) // never enough, or refused
+						b.recv.Wait(i%7*50*time.Microsecond, queueLength(t, b.recv)) // never enough events, or refused
 					}
 				}
 			})
 			for ; next < n; next++ {
 				assert.NilError(t, a.ep.PostSend(a.iov(0, 8), next, udat.CompletionSolicitedWait|udat.CompletionSuppress))
 				for {
-					// An event that came while the direct waiter was blocked triggers nothing: look now and then.
+					// An event that came while EVD.Wait was blocked triggers nothing: poll now and
+					// then.
 					if _, err := cno.Wait(5 * time.Millisecond); err != nil {
 						assert.ErrorIs(t, err, udat.ErrQueueEmpty)
 					}
@@ -333,7 +335,7 @@ func TestCNOHandover(t *testing.T) {
 			}
 			close(quit)
 			group.Wait()
-			// With nobody else there, every arrival triggers.
+			// While no call is blocked in EVD.Wait, every arrival triggers.
 			for range 30 {
 				for {
 					if _, err := cno.Wait(0); err != nil {
@@ -352,9 +354,9 @@ func TestCNOHandover(t *testing.T) {
 	})
 }
 
-// TestCNOArmedOnReturn: a call that hands the dispatcher to its notification object returns with
-// the completion queue armed. A message that is not solicited and comes after it never triggers,
-// however long the device takes to arm.
+// TestCNOArmedOnReturn: a call after which the dispatcher triggers its notification object returns
+// with the completion queue armed. A message that is not solicited and comes after it never
+// triggers, however long the device takes to arm.
 func TestCNOArmedOnReturn(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for name, hand := range map[string]func(t *testing.T, a, b *end, cno *udat.CNO){

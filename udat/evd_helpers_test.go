@@ -12,7 +12,7 @@ import (
 // quiet is how long a test watches that nothing happens.
 const quiet = 40 * time.Millisecond
 
-// untended is longer than the interval at which an adapter looks after its dispatchers.
+// untended is longer than the interval at which an adapter polls its dispatchers.
 const untended = 250 * time.Millisecond
 
 var (
@@ -33,7 +33,7 @@ type waited struct {
 }
 
 // waitOn blocks a goroutine in Wait, and returns once it is blocked. With a timeout a lost wake-up
-// does not show: at expiry the call looks by itself.
+// is not noticed, because the call polls when the timeout expires.
 func waitOn(t *testing.T, evd *udat.EVD, timeout time.Duration, threshold int) *waiting {
 	t.Helper()
 	return blocking(t, evd, func() (udat.Event, int, error) { return evd.Wait(timeout, threshold) })
@@ -56,7 +56,7 @@ func blocking(t *testing.T, evd *udat.EVD, call func() (udat.Event, int, error))
 	return w
 }
 
-// hasWaiter tells whether a call is blocked on the dispatcher. It takes no event.
+// hasWaiter reports whether a call is blocked on the dispatcher. It dequeues no event.
 func hasWaiter(t *testing.T, evd *udat.EVD) bool {
 	t.Helper()
 	p, err := evd.Query()
@@ -127,7 +127,7 @@ func (e *end) receive(flags udat.CompletionFlags, cookies ...udat.Cookie) {
 	}
 }
 
-// withFlags is a set-up with completion flags, in which only notifications wake.
+// withFlags returns a setup with completion flags, in which only notifications wake calls.
 func withFlags(recv, request udat.CompletionFlags) setup {
 	attr := udat.EPAttr{MaxRDMAReadIn: 4, RecvCompletionFlags: recv, RequestCompletionFlags: request}
 	return setup{attr: &attr, unkept: true}

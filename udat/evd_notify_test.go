@@ -11,10 +11,11 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// quietly sends without notifying the peer of a receive under any control model.
+// quietly are the flags of a Send that is not solicited.
 const quietly udat.CompletionFlags = 0
 
-// TestNotifyUnsignalledReceives shows that such receives queue and are counted, but wake nobody.
+// TestNotifyUnsignalledReceives shows that events of unsignalled receives are queued and counted,
+// but wake no call.
 func TestNotifyUnsignalledReceives(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		s := withFlags(udat.CompletionUnsignalled, 0)
@@ -78,8 +79,8 @@ func TestNotifyUnsignalledRequests(t *testing.T) {
 	})
 }
 
-// TestNotifyByOthers: whoever takes completions from a device that tells of none wakes the call
-// that waits for them.
+// TestNotifyByOthers: if the device does not notify, a call that drains the completions wakes the
+// call that waits for them.
 func TestNotifyByOthers(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		var script faultfabric.Script
@@ -130,7 +131,7 @@ func TestNotifySolicited(t *testing.T) {
 			completion(t, b.recv, 10*round+1)
 			completion(t, b.recv, 10*round+2)
 		}
-		// A notification of what has been taken already wakes nobody.
+		// A notification for events that have been dequeued already wakes no call.
 		for range 5 {
 			b.receive(0, 1, 2)
 			_, _, err := b.recv.Wait(time.Millisecond, 1) // leaves the queue armed
@@ -149,8 +150,8 @@ func TestNotifySolicited(t *testing.T) {
 	})
 }
 
-// TestNotifySolicitedElsewhere shows that asking for it changes nothing at a receiver that does not
-// work that way.
+// TestNotifySolicitedElsewhere shows that a solicited Send makes no difference to a receiver
+// without SOLICITED_WAIT.
 func TestNotifySolicitedElsewhere(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, withFlags(udat.CompletionUnsignalled, 0))
@@ -182,7 +183,7 @@ func TestNotifyFailures(t *testing.T) {
 			assert.Equal(t, r.ev.Cookie, udat.Cookie(0))
 			flushed(t, b.recv, 1)
 			rule.Proves(t, "EVD-27", "EVD-52")
-			// One that is too long, of a Send that was not solicited.
+			// The failed receive of a message that is too long, and not solicited.
 			a, b = pair(t, dev, s)
 			b.receive(flags&udat.CompletionUnsignalled, 2)
 			w = waitOn(t, b.recv, udat.Infinite, 1)
@@ -203,11 +204,11 @@ func TestNotifyFailures(t *testing.T) {
 		assert.NilError(t, a.ep.PostRDMARead(a.iov(0, 8), 4, b.mem.RMRTriplet(0, 8), silent))
 		completion(t, b.recv, 1)
 		eventually(t, func() bool { _, _, idle, err := a.ep.GetStatus(); return err == nil && idle }, "work is left")
-		w.still(t) // a success is not even queued: the failure comes first
+		w.still(t) // successes make no event: the failure is the first event
 		want, bad := udat.DTOErrRemoteAccess, b.mem.RMRTriplet(0, 8)
 		if acknowledged(a) {
 			bad.RMRContext ^= 0xff00
-		} else { // nothing that the peer refuses fails there: but what is flushed does
+		} else { // there a refusal of the peer makes no failure, but a flush does
 			part(t, a, b, udat.CloseAbrupt)
 			want = udat.DTOErrFlushed
 		}
@@ -251,8 +252,8 @@ func TestNotifyOtherStreams(t *testing.T) {
 	})
 }
 
-// TestNotifyOthersTake shows that a waiter is woken whoever takes its completions off the device:
-// posts and queries of the endpoint do so too.
+// TestNotifyOthersTake shows that a waiter is woken no matter which call drains its completions:
+// posts and queries of the endpoint drain too.
 func TestNotifyOthersTake(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, flags := range []udat.CompletionFlags{0, udat.CompletionSolicitedWait} {
@@ -291,8 +292,8 @@ func TestNotifyOthersTake(t *testing.T) {
 	})
 }
 
-// TestNotifyArmsLate shows that who waits for a dispatcher before it has a stream gets the stream's
-// events.
+// TestNotifyArmsLate shows that a call that waits on a dispatcher before it has a stream gets the
+// events of a later stream.
 func TestNotifyArmsLate(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, direct := range []bool{true, false} {
@@ -335,8 +336,8 @@ func TestNotifyArmsLate(t *testing.T) {
 	})
 }
 
-// TestNotifyTwoSenders: of two endpoints on one dispatcher, one has a sender that solicits and one
-// has not. Only the first wakes the call, which gets the event that was there before.
+// TestNotifyTwoSenders: two endpoints share a dispatcher, and only the sender of one of them
+// solicits. Only its message wakes the call, which then gets the first event on the queue.
 func TestNotifyTwoSenders(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		quietOne, b1 := pair(t, dev, withFlags(udat.CompletionSolicitedWait, 0))
@@ -367,8 +368,8 @@ func TestNotifyTwoSenders(t *testing.T) {
 	})
 }
 
-// TestNotifyBeforeArm makes a completion come at the one moment at which the device would not tell
-// of it: after the dispatcher has looked and before it has armed the queue.
+// TestNotifyBeforeArm makes a completion come when the device does not notify of it: after the
+// dispatcher has polled and before it has armed the queue.
 func TestNotifyBeforeArm(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, flags := range []udat.CompletionFlags{0, udat.CompletionUnsignalled, udat.CompletionSolicitedWait} {
@@ -395,8 +396,8 @@ func TestNotifyBeforeArm(t *testing.T) {
 	})
 }
 
-// TestNotifyWithoutSpin: a call that parks at once does not end with completions that notify nobody
-// either.
+// TestNotifyWithoutSpin: completions that do not notify do not end a call that parks without
+// spinning either.
 func TestNotifyWithoutSpin(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		with := withFlags(udat.CompletionUnsignalled, 0)

@@ -11,7 +11,7 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// flood makes n writes to the peer, or a few more, of which nobody takes the completions.
+// flood posts n writes to the peer, or a few more. No call dequeues their completions.
 func (e *end) flood(t *testing.T, peer *end, n int) {
 	t.Helper()
 	ops := make([]udat.Op, 16)
@@ -29,9 +29,9 @@ func (e *end) flood(t *testing.T, peer *end, n int) {
 	eventually(t, func() bool { _, _, idle, err := e.ep.GetStatus(); return err == nil && idle }, "all is done")
 }
 
-// TestOverflowBounded posts on although nobody takes the completions: the overflow is told once,
-// what has been queued stays and comes in order, later events are lost, and the memory that they
-// take is bounded. The endpoint goes on.
+// TestOverflowBounded keeps posting although no call dequeues the completions: the overflow is
+// reported once, queued events stay in order, later events are lost, and the memory for events is
+// bounded. The endpoint still works.
 func TestOverflowBounded(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const qlen, posts = 2, 4600
@@ -53,8 +53,8 @@ func TestOverflowBounded(t *testing.T) {
 	})
 }
 
-// TestOverflowOver: an overflow is over when half of the queue is free: what overflows it before is
-// not told again, what does later is.
+// TestOverflowOver: an overflow ends when half of the queue is free. Until then a further overflow
+// is not reported; later it is.
 func TestOverflowOver(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const qlen = 8
@@ -90,8 +90,8 @@ func TestOverflowOver(t *testing.T) {
 	})
 }
 
-// TestOverflowKeepsOutstanding: as many events as operations may be outstanding are kept in any
-// case.
+// TestOverflowKeepsOutstanding: an overflowed queue keeps at least as many events as operations can
+// be in flight.
 func TestOverflowKeepsOutstanding(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		const size, messages = 64, 4600
@@ -115,8 +115,8 @@ func TestOverflowKeepsOutstanding(t *testing.T) {
 	})
 }
 
-// TestOverflowLosesShared: the receive of a shared queue whose event is lost takes up none of the
-// queue's places any more.
+// TestOverflowLosesShared: if the event of a shared receive is lost, the receive no longer counts
+// as outstanding.
 func TestOverflowLosesShared(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{qlen: 2})
@@ -139,8 +139,8 @@ func TestOverflowLosesShared(t *testing.T) {
 	})
 }
 
-// TestOverflowLosesHeld: the same holds for a receive whose event waits for the connection's own
-// and then finds no room.
+// TestOverflowLosesHeld: the same is true if the event was deferred until ESTABLISHED and then
+// finds no room.
 func TestOverflowLosesHeld(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{qlen: 2})
@@ -167,8 +167,8 @@ func TestOverflowLosesHeld(t *testing.T) {
 	})
 }
 
-// TestOverflowAfterFree: events of an endpoint that has been freed take no room from those of the
-// endpoints that live, also where the freed one had most of what could be in flight.
+// TestOverflowAfterFree: events of a freed endpoint take no room from the events of other
+// endpoints, even if the freed endpoint had most of the requests that could be in flight.
 func TestOverflowAfterFree(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const posts = 5000 // more than an overflowed dispatcher keeps in any case

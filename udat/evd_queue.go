@@ -14,9 +14,9 @@ import (
 // drain moves the events of all completions to the ring; e.mu is held.
 func (e *EVD) drain() { e.drainInto(nil, 1) }
 
-// drainInto drains all completions; it polls an empty completion queue up to polls times. The
-// events fill the slots of the slice to, then go to the ring. The ring must be empty if to has
-// slots. drainInto returns the number of slots filled; e.mu is held.
+// drainInto drains all completions; it polls an empty completion queue up to polls times. The first
+// events fill the caller's slice (to), the others go to the ring. If the slice has slots, the ring
+// must be empty. drainInto returns the number of slots filled; e.mu is held.
 func (e *EVD) drainInto(to []Event, polls int) int {
 	if e.cq == nil || e.dead {
 		return 0
@@ -76,8 +76,8 @@ func (e *EVD) completeAll(wcs []fabric.WC, to []Event) {
 	}
 }
 
-// complete settles a completion. If the completion makes an event, complete puts it in the next
-// slot of to or on the ring; e.mu is held.
+// complete settles a completion. If the completion makes an event, complete puts the event in the
+// next slot of the caller's slice (to) or on the ring; e.mu is held.
 func (e *EVD) complete(s *source, wc *fabric.WC, to []Event) {
 	en := s.inflight.complete(uint32(wc.ID))
 	if en == nil {
@@ -118,7 +118,7 @@ func (e *EVD) completeShared(wc *fabric.WC) {
 }
 
 // deliver makes the event of a completion; see complete. Until the connection's ESTABLISHED event
-// is queued, deliver only stores the event, for releaseDeferred. places, unless it is nil, is a
+// is queued, deliver only stores the event, for releaseDeferred. If places is not nil, it is a
 // counter to decrement when the event is dequeued.
 func (e *EVD) deliver(s *source, en *inflightEntry, wc *fabric.WC, places *atomic.Int32, to []Event) {
 	notify := en.flags&entryUnsignalled == 0 || wc.Status != fabric.StatusSuccess
@@ -143,7 +143,7 @@ func (e *EVD) deliver(s *source, en *inflightEntry, wc *fabric.WC, places *atomi
 		ev.places = places
 	}
 	if s.receive && notify && wc.Status == fabric.StatusSuccess {
-		notify = !(e.streams.solicitedOnly() && e.waiting.armed) // no, if the device notifies of this completion
+		notify = !(e.streams.solicitedOnly() && e.waiting.armed) // false if the device itself notifies of this completion
 	}
 	if slot != nil {
 		*slot, e.scratch = e.scratch, Event{}
@@ -159,8 +159,8 @@ func (e *EVD) settle(s *source, en *inflightEntry, wc *fabric.WC, ev *Event) {
 	}
 }
 
-// callerSlot returns the next unused slot of the caller's slice, emptied. It returns nil if there
-// is none, or if the ring has earlier events.
+// callerSlot returns the next unused slot of the caller's slice, emptied. It returns nil if no slot
+// is left, or if the ring has earlier events.
 func (e *EVD) callerSlot(to []Event) *Event {
 	if e.taken >= len(to) || e.ring.n > 0 {
 		return nil
@@ -185,9 +185,9 @@ func (e *EVD) ringSlot() *Event {
 const overflowRoom = 4096
 
 // overflow reports the overflow to the asynchronous dispatcher, once per overflow. full means that
-// the room beyond the queue's length is used up too. That room is overflowRoom events, or the depth
-// of the completion queue if that is larger. The completion queue never shrinks, so the events of
-// freed endpoints have room too.
+// the room beyond the queue's length is used up too. That room is for overflowRoom events, or for
+// as many as the depth of the completion queue if that is larger. The completion queue never
+// shrinks, so the events of freed endpoints have room too.
 func (e *EVD) overflow() (full bool) {
 	if !e.overflowed {
 		e.overflowed = true
@@ -214,8 +214,8 @@ func (e *EVD) push(ev *Event, notify bool) {
 }
 
 // notify records that a notification event has come, if yes is true, and triggers the notification
-// object; e.mu is held. It does not wake the waiter: rouse does that when all events have been
-// queued.
+// object; e.mu is held. It does not wake the waiter: rouse wakes the waiter when all events have
+// been queued.
 func (e *EVD) notify(yes bool) {
 	if !yes {
 		return
@@ -282,9 +282,9 @@ func (e *EVD) unlockAfter() []func() {
 	return after
 }
 
-// async queues an event on the adapter's asynchronous dispatcher. If there is none, async queues
-// the event on those of the device's other adapters. If from is not nil, it is a dispatcher whose
-// lock is held.
+// async queues an event on the adapter's asynchronous dispatcher. If the adapter has none, async
+// queues the event on the asynchronous dispatchers of the device's other adapters. from is the
+// dispatcher whose lock is held, or nil.
 func (ia *IA) async(from *EVD, ev *Event) {
 	switch to := ia.asyncEVD; {
 	case !to.object().alive() && from == nil:
@@ -293,7 +293,7 @@ func (ia *IA) async(from *EVD, ev *Event) {
 		go ia.asyncElsewhere(ev)
 	case from == nil:
 		to.post(ev)
-	case to != from: // else the asynchronous dispatcher itself overflows
+	case to != from: // otherwise the asynchronous dispatcher itself has overflowed, and nothing is reported
 		// This cannot deadlock, because the second lock is always that of an asynchronous
 		// dispatcher, of this adapter or of an adapter that was opened earlier.
 		to.mu.LockNested()

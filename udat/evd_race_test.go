@@ -16,7 +16,7 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// stressTime is how long the tests of races run.
+// stressTime is how long each test of races runs.
 const stressTime = 700 * time.Millisecond
 
 // crew runs functions over and over until it is told to stop.
@@ -46,7 +46,7 @@ func (c *crew) stop() {
 	c.group.Wait()
 }
 
-// refusal says whether an error is one that a race can cause.
+// refusal reports whether a race can cause the error.
 func refusal(err error) bool {
 	for _, allowed := range []error{udat.ErrTimeoutExpired, udat.ErrQueueEmpty, udat.ErrQueueFull, errWaiter,
 		errUnwaitable, udat.ErrInterruptedCall} {
@@ -57,7 +57,7 @@ func refusal(err error) bool {
 	return false
 }
 
-// tally counts events that were taken.
+// tally counts dequeued events.
 type tally struct {
 	t         *testing.T
 	soft, dto atomic.Int64
@@ -76,8 +76,8 @@ func (c *tally) count(ev udat.Event, err error) {
 	}
 }
 
-// TestEVDRaces does everything to one dispatcher at once. No event is lost or told twice, and
-// nobody is forgotten.
+// TestEVDRaces makes all calls on one dispatcher at once. No event is lost or reported twice, and
+// every blocked call is woken.
 func TestEVDRaces(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, flags := range []udat.CompletionFlags{0, udat.CompletionSolicitedWait} {
@@ -214,7 +214,7 @@ func raceOn(t *testing.T, dev string, streams udat.EVDFlags, flags udat.Completi
 	t.Logf("flags 0x%x: %d software events, %d receives", uint32(flags), posted.Load(), sent.Load())
 }
 
-// TestEVDFreeRaces frees dispatchers, objects and adapters under those who wait on them: all calls
+// TestEVDFreeRaces frees dispatchers, objects and adapters while calls wait on them: all calls
 // return.
 func TestEVDFreeRaces(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
@@ -272,8 +272,8 @@ func TestEVDFreeRaces(t *testing.T) {
 	})
 }
 
-// TestEVDNoLostWakeUps passes a token between two waiters many times: a single wake-up that is
-// missed stops it.
+// TestEVDNoLostWakeUps passes a token between two waiters many times: a single missed wake-up would
+// stop the token.
 func TestEVDNoLostWakeUps(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, k := range kinds {

@@ -97,8 +97,8 @@ func TestEVDResizeInUse(t *testing.T) {
 	})
 }
 
-// TestEVDResizeCompletionQueue: the completion queue grows with the dispatcher, twofold at least so
-// that it grows seldom, up to the device's limit, and never shrinks.
+// TestEVDResizeCompletionQueue: the completion queue grows with the dispatcher, each time by enough
+// that it grows rarely, up to the device's limit, and never shrinks.
 func TestEVDResizeCompletionQueue(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		ia := lacking(t, dev, func(a *fabric.Attr) { a.MaxCQE = 250 })
@@ -114,8 +114,8 @@ func TestEVDResizeCompletionQueue(t *testing.T) {
 	})
 }
 
-// TestEVDResizeByEndpoints: the completion queue has room for all that the endpoints on it may have
-// outstanding, as far as the device allows.
+// TestEVDResizeByEndpoints: the completion queue has room for all work that its endpoints can have
+// in flight, up to the limit of the device.
 func TestEVDResizeByEndpoints(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		ia := lacking(t, dev, func(a *fabric.Attr) { a.MaxCQE = 64 })
@@ -128,7 +128,7 @@ func TestEVDResizeByEndpoints(t *testing.T) {
 		create := func(receives int) (*udat.EP, error) {
 			return ia.CreateEP(pz, evd, other, nil, &udat.EPAttr{MaxRecvDTOs: receives, MaxRequestDTOs: 1})
 		}
-		for _, c := range []struct{ receives, depth int }{{15, 16}, {15, 32}, {31, 64}} { // each has a place to spare
+		for _, c := range []struct{ receives, depth int }{{15, 16}, {15, 32}, {31, 64}} { // each has one spare slot
 			_, err := create(c.receives)
 			assert.NilError(t, err)
 			assert.Equal(t, udat.CompletionQueue(evd).Depth(), c.depth)
@@ -139,8 +139,8 @@ func TestEVDResizeByEndpoints(t *testing.T) {
 	})
 }
 
-// TestEVDResizeFails: what the device refuses changes nothing; one that cannot resize at all has
-// room in its memory.
+// TestEVDResizeFails: a Resize that the device refuses changes nothing. If the device cannot resize
+// at all, the library's ring has room for the events.
 func TestEVDResizeFails(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		var script faultfabric.Script
@@ -160,8 +160,7 @@ func TestEVDResizeFails(t *testing.T) {
 	})
 }
 
-// TestEVDResizeCountsDevice: completions that nobody has taken from the device yet are queued like
-// others.
+// TestEVDResizeCountsDevice: completions that are still on the device count as queued events.
 func TestEVDResizeCountsDevice(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{unkept: true})
@@ -175,8 +174,8 @@ func TestEVDResizeCountsDevice(t *testing.T) {
 	})
 }
 
-// TestEVDResizeArms: a call that is parked while the completion queue grows has it armed anew, for
-// devices that lose that.
+// TestEVDResizeArms: if the completion queue grows while a call is parked, the queue is armed
+// again, because some devices disarm a queue that grows.
 func TestEVDResizeArms(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		var script faultfabric.Script

@@ -26,7 +26,7 @@ func (r *eventRing) push() *Event {
 	return ev
 }
 
-// pop removes the first event and copies it to to. The ring must not be empty.
+// pop removes the first event and stores it in *to. The ring must not be empty.
 func (r *eventRing) pop(to *Event) {
 	slot := &r.buf[r.head]
 	*to = *slot

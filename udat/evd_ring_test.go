@@ -6,8 +6,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestRingTrim: trim keeps all events in their order, and room for as many as there may be. A
-// pushed event is empty.
+// TestRingTrim: trim keeps all events in order, and room for as many as can come. A pushed event is
+// empty.
 func TestRingTrim(t *testing.T) {
 	r := newEventRing(8)
 	put := func(from, to int) {

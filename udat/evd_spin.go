@@ -25,7 +25,7 @@ var (
 	spinners   atomic.Int32
 )
 
-// spinning is the state of the spinning of one blocked call.
+// spinning is the spin state of one blocked call.
 type spinning struct {
 	limit time.Duration // how long the call may spin; 0: not at all
 	began time.Time
@@ -38,7 +38,7 @@ func (s *spinning) begin(processors int) bool {
 	s.done = true
 	if n := spinners.Add(1); n > 1 && int(n) > processors/2 {
 		spinners.Add(-1)
-		s.limit = 0 // it has not spun, so its wait must not be measured
+		s.limit = 0 // the call has not spun, so its wait must not be measured
 		return false
 	}
 	return true
@@ -47,9 +47,10 @@ func (s *spinning) begin(processors int) bool {
 func (s *spinning) end() { spinners.Add(-1) }
 
 // spinChoice measures whether the calls on a dispatcher wait less if they spin. It compares the
-// average waits of rounds of calls. A wait lasts from the block to the event, so that every cause
-// of a long wait counts: a peer that parks too, processors that wake slowly, and processors with
-// other work, which run a parked thread sooner than a spinning one.
+// average waits of rounds of calls. A wait is measured from the moment when the call blocks until
+// its event comes, so that every cause of a long wait counts: a peer that parks too, processors
+// that wake slowly, and processors with other work, which run a parked thread sooner than a
+// spinning one.
 type spinChoice struct {
 	parks    bool          // calls park at once, except in a trial
 	trying   bool          // this round is a trial, in which calls do the opposite
@@ -84,8 +85,8 @@ func (c *spinChoice) learn(s *spinning, wait time.Duration, came bool) {
 // succeeds reports whether a trial whose calls wait for average succeeds. Because spinning uses a
 // processor, it is chosen only if it makes waits more than a quarter shorter, or if the events come
 // in the first quarter of the spin limit and waits become at most an eighth longer. A longer wait
-// never turns a failure into a success, so a trial ends as soon as the waits so far make it fail.
-// One that makes waits four times as long ends after 4 calls instead of 16.
+// never turns a failure into a success, so a trial ends as soon as the waits so far make it fail. A
+// trial that makes waits four times as long ends after 4 calls instead of 16.
 func (c *spinChoice) succeeds(average, limit time.Duration) bool {
 	spins, parks := average, c.usual
 	if !c.parks {

@@ -10,8 +10,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// BenchmarkWaitPingPong is the round trip of 8-byte Sends between two goroutines that both wait for
-// events, with spinning and without.
+// BenchmarkWaitPingPong measures the round trip of 8-byte Sends between two goroutines that both
+// wait for events, with spinning and without.
 //
 //	go test -run xxx -bench WaitPingPong ./udat                      (GODAT_TEST_DEVICE adds devices)
 func BenchmarkWaitPingPong(b *testing.B) {

@@ -11,12 +11,12 @@ import (
 	"github.com/godat/godat/udat/internal/fabric/faultfabric"
 )
 
-// longSpin is the longest spinning there is: what happens during a wait happens while it spins.
+// longSpin is the greatest spin time: all events of a test come while the call spins.
 const longSpin = time.Second
 
 func spinning(d time.Duration) setup { return setup{opts: []udat.Option{udat.WithSpin(d)}} }
 
-// TestSpinOrNot: waits give the same with spinning and without.
+// TestSpinOrNot: waits have the same results with and without spinning.
 func TestSpinOrNot(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, d := range []time.Duration{0, time.Microsecond, 50 * time.Microsecond, longSpin} {
@@ -66,7 +66,8 @@ func TestSpinOrNot(t *testing.T) {
 	})
 }
 
-// TestSpinEnds: whatever ends a blocked wait ends one that spins, before it would park.
+// TestSpinEnds: everything that ends a blocked Wait also ends a Wait that spins, before it would
+// park.
 func TestSpinEnds(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{opts: []udat.Option{udat.WithSpin(longSpin)},
@@ -100,7 +101,8 @@ func TestSpinEnds(t *testing.T) {
 	})
 }
 
-// TestSpinUnsignalled: a completion that notifies nobody does not end a wait that spins, or would.
+// TestSpinUnsignalled: a completion that does not notify does not end a Wait that spins, or that
+// could spin.
 func TestSpinUnsignalled(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, flags := range []udat.CompletionFlags{udat.CompletionUnsignalled, udat.CompletionSolicitedWait} {
@@ -124,7 +126,8 @@ func TestSpinUnsignalled(t *testing.T) {
 	})
 }
 
-// TestSpinPolls: spinning polls in bursts, DequeueSpin as often as it was told, other calls once.
+// TestSpinPolls: a spinning Wait polls in bursts, DequeueSpin polls as often as requested, and
+// other calls poll once.
 func TestSpinPolls(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, processors := range []int{1, 2} {
@@ -168,10 +171,11 @@ func TestSpinPolls(t *testing.T) {
 	})
 }
 
-// TestSpinFindsMany: what has come when a spinning call looks is taken without looking for more.
+// TestSpinFindsMany: a spinning call takes all completions that it finds, and does not poll for
+// more.
 func TestSpinFindsMany(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		const n = 40 // more than one look takes
+		const n = 40 // more than one poll returns
 		var script faultfabric.Script
 		a, b := pair(t, dev, setup{unkept: true, script: &script, attr: &udat.EPAttr{MaxRecvDTOs: n, MaxRequestDTOs: n}})
 		onTheDevice(t, a, b, n)
@@ -183,8 +187,8 @@ func TestSpinFindsMany(t *testing.T) {
 	})
 }
 
-// TestSpinLearns: a dispatcher on which spinning does not pay stops, and begins again when it would
-// have paid.
+// TestSpinLearns: a dispatcher stops spinning if that does not make waits shorter, and starts again
+// if it would.
 func TestSpinLearns(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		var script faultfabric.Script
@@ -224,7 +228,7 @@ func TestSpinLearns(t *testing.T) {
 	})
 }
 
-// TestSpinArgument refuses times that make no sense.
+// TestSpinArgument checks that invalid spin times are refused.
 func TestSpinArgument(t *testing.T) {
 	for _, d := range []time.Duration{-1, longSpin + 1} {
 		_, err := udat.Open("mem0", udat.WithSpin(d))

@@ -12,7 +12,7 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// TestStreamsNeedTheirFlag shows that a dispatcher takes only the streams that it was made for.
+// TestStreamsNeedTheirFlag shows that a dispatcher accepts only the streams for which it was made.
 func TestStreamsNeedTheirFlag(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{})
@@ -33,13 +33,13 @@ func TestStreamsNeedTheirFlag(t *testing.T) {
 		_, err = udat.Open(dev, udat.WithAsyncEVD(conn))
 		assert.ErrorIs(t, err, udat.WithSubtype(udat.InvalidHandle, udat.SubHandleEVDAsync))
 		rule.Proves(t, "EVD-03", "EVD-01")
-		for _, evd := range []*udat.EVD{dto, conn, cr} { // the failures use nothing
+		for _, evd := range []*udat.EVD{dto, conn, cr} { // the failed calls have left no reference
 			assert.NilError(t, evd.Free())
 		}
 	})
 }
 
-// TestStreamFlagsAgree shows which completion flags may meet on a dispatcher.
+// TestStreamFlagsAgree shows which completion flags are allowed together on a dispatcher.
 func TestStreamFlagsAgree(t *testing.T) {
 	const (
 		def         = udat.CompletionDefault
@@ -137,8 +137,8 @@ func TestStreamFlagsAgree(t *testing.T) {
 	})
 }
 
-// TestStreamsEveryKind shows one dispatcher that takes all six streams, and what each of their
-// events says, by Wait and by Dequeue.
+// TestStreamsEveryKind shows a dispatcher that takes all six streams, and the contents of their
+// events, by Wait and by Dequeue.
 func TestStreamsEveryKind(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		t.Run("wait", func(t *testing.T) { everyKind(t, dev, next, "EVD-WAIT-02") })
@@ -233,7 +233,7 @@ func everyKind(t *testing.T, dev string, take func(*testing.T, *udat.EVD) udat.E
 	assert.Equal(t, udat.EventAsyncEPSoftHighWatermark&^0xfff, udat.EventNumber(0x8000))
 }
 
-// TestStreamsOverflow shows that an overflow is told once each time, and that nothing is lost.
+// TestStreamsOverflow shows that each overflow is reported once, and that no event is lost.
 func TestStreamsOverflow(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const n = 12
@@ -273,7 +273,8 @@ func TestStreamsOverflow(t *testing.T) {
 	})
 }
 
-// TestStreamsNoOverflow shows that a queue as long as what may be outstanding never overflows.
+// TestStreamsNoOverflow shows that a queue never overflows if it is as long as the number of
+// operations that can be in flight.
 func TestStreamsNoOverflow(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const n = 16
@@ -296,14 +297,14 @@ func TestStreamsNoOverflow(t *testing.T) {
 	})
 }
 
-// TestStreamsEstablishedFirst shows that a message that beats the end of the handshake is queued
-// after ESTABLISHED.
+// TestStreamsEstablishedFirst shows that a message that arrives before the end of the handshake is
+// queued after ESTABLISHED.
 func TestStreamsEstablishedFirst(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for range 5 {
 			a := newEnd(t, dev, setup{})
 			if dev == "mem0" {
-				faultsOf(t, a.ia).Lose(memfabric.MsgReady, 1) // the message itself must stand for it
+				faultsOf(t, a.ia).Lose(memfabric.MsgReady, 1) // the message itself must confirm the accept
 			}
 			b := newEnd(t, dev, setup{streams: udat.EVDDefault | udat.EVDSoftware})
 			b.receive(0, 1, 2)
@@ -324,7 +325,8 @@ func TestStreamsEstablishedFirst(t *testing.T) {
 	})
 }
 
-// TestStreamsMany uses up the generations of work request ids: what is older must not come back.
+// TestStreamsMany uses up the generations of work request ids: completions of older streams must
+// not appear.
 func TestStreamsMany(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})

@@ -34,8 +34,9 @@ func (s *source) attach(op string, flags CompletionFlags) error {
 	return nil
 }
 
-// detach removes the stream from its dispatcher, so that it queues no more events. Its completions
-// that are on the completion queue are dropped now, because their room is given back.
+// detach removes the stream from its dispatcher, so that the stream queues no more events. The
+// completions of the stream that are on the completion queue are dropped now, because their room is
+// given back.
 func (s *source) detach() {
 	e := s.evd
 	e.mu.Lock()
@@ -73,7 +74,8 @@ func (s *source) attachShared(op string, qpn uint32, queue sharedQueue, depth in
 }
 
 // detachShared drains the last completions of a queue pair that has been closed. It then forgets
-// the number of the queue pair, unless the device has already given the number to another one.
+// the number of the queue pair, unless the device has already given the number to another queue
+// pair.
 func (s *source) detachShared(qpn uint32, queue sharedQueue) {
 	e := s.evd
 	e.mu.Lock()
@@ -99,9 +101,9 @@ func (s *source) releaseDeferred() {
 }
 
 // releaseDeferredAfter queues the connection's event on the dispatcher to, which may be nil, and
-// then the deferred events. If both go to one dispatcher, they are queued under one lock. If they
-// go to two, for which DAT promises no order, the deferred events come first: a Consumer that has
-// dequeued ev then finds no completion still deferred.
+// then the deferred events. If both go to one dispatcher, that dispatcher stays locked until all
+// are queued. If they go to two dispatchers, for which DAT promises no order, the deferred events
+// are queued first, so that none is still deferred when the Consumer has dequeued ev.
 func (s *source) releaseDeferredAfter(to *EVD, ev *Event) {
 	if to != s.evd {
 		s.releaseDeferred()

@@ -59,14 +59,14 @@ func TestEVDCreate(t *testing.T) {
 		var none *udat.IA
 		_, err := none.CreateEVD(4, udat.EVDDTO, nil)
 		assert.ErrorIs(t, err, udat.WithSubtype(udat.InvalidHandle, udat.SubHandleIA))
-		assert.NilError(t, ia.Close(udat.CloseGraceful)) // the failures have left nothing behind
+		assert.NilError(t, ia.Close(udat.CloseGraceful)) // the failed calls have left no object
 		_, err = ia.CreateEVD(4, udat.EVDDTO, nil)
 		assert.ErrorIs(t, err, udat.WithSubtype(udat.InvalidHandle, udat.SubHandleIA))
 		rule.Proves(t, "EVD-CREATE-02")
 	})
 }
 
-// faultsOf gives the means of breaking the device of an adapter on mem0 that has just been opened.
+// faultsOf returns the faults of the device of an adapter on mem0 that was just opened.
 func faultsOf(t *testing.T, ia *udat.IA) *memfabric.Faults {
 	t.Helper()
 	opened := memfabric.Default().Opened()
@@ -173,7 +173,7 @@ func TestEVDQuery(t *testing.T) {
 	})
 }
 
-// TestEVDFreeMeetsCalls: a call that meets Free does its work or finds the dispatcher gone.
+// TestEVDFreeMeetsCalls: a call that runs concurrently with Free succeeds or returns InvalidHandle.
 func TestEVDFreeMeetsCalls(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		ia := open(t, dev)
@@ -297,7 +297,7 @@ func TestEVDDequeue(t *testing.T) {
 	})
 }
 
-// TestEVDEachEventOnce lets many take events at once.
+// TestEVDEachEventOnce dequeues events from many goroutines at once.
 func TestEVDEachEventOnce(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const n, posters, takers = 600, 4, 4
@@ -401,8 +401,8 @@ func TestEVDPostSE(t *testing.T) {
 	})
 }
 
-// TestEVDPostSECountsDevice: completions that nobody has taken from the device yet take places like
-// others.
+// TestEVDPostSECountsDevice: completions that are still on the device occupy places like queued
+// events.
 func TestEVDPostSECountsDevice(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{unkept: true, qlen: 4, streams: udat.EVDDefault | udat.EVDSoftware})
@@ -419,7 +419,7 @@ func TestEVDPostSECountsDevice(t *testing.T) {
 	})
 }
 
-// TestEVDOverrun shows what is left of a dispatcher whose completion queue the device has given up.
+// TestEVDOverrun shows what still works on a dispatcher whose completion queue has overrun.
 func TestEVDOverrun(t *testing.T) {
 	onSoftware(t, func(t *testing.T, dev string) {
 		a := newEnd(t, dev, setup{})

@@ -12,7 +12,7 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// inFakeTime runs a test on mem0 with a clock that jumps when everybody waits.
+// inFakeTime runs a test on mem0 in virtual time, which passes only while all goroutines wait.
 func inFakeTime(t *testing.T, test func(t *testing.T, dev string)) {
 	t.Run("mem0", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) { test(t, "mem0") })
@@ -27,8 +27,8 @@ func took(t *testing.T, want time.Duration, call func()) {
 	assert.Equal(t, time.Since(start), want)
 }
 
-// TestWaitTimeouts shows that a wait lasts as long as asked, to the microsecond, and that time
-// counts from the call, whatever comes meanwhile and does not suffice.
+// TestWaitTimeouts shows that a Wait lasts exactly as long as requested, to the microsecond,
+// counted from the call, even if events come that are too few for its threshold.
 func TestWaitTimeouts(t *testing.T) {
 	inFakeTime(t, func(t *testing.T, dev string) {
 		ia := open(t, dev)
@@ -70,9 +70,9 @@ func TestWaitTimeouts(t *testing.T) {
 	})
 }
 
-// TestWaitTimeoutUnsignalled shows the same where completions wake the library, but not the
-// Consumer: who finds enough events when the time is over, by a timeout or by a context's deadline,
-// is given one.
+// TestWaitTimeoutUnsignalled shows the same for completions that wake the library but not the
+// Consumer. If enough events are queued when the timeout or the context's deadline passes, Wait
+// returns one.
 func TestWaitTimeoutUnsignalled(t *testing.T) {
 	inFakeTime(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, withFlags(udat.CompletionUnsignalled, 0))
@@ -97,7 +97,7 @@ func TestWaitTimeoutUnsignalled(t *testing.T) {
 			rule.Proves(t, "EVD-WAIT-31", "EVD-WAIT-09", "EVD-22")
 			next(t, b.recv)
 			next(t, b.recv)
-			took(t, time.Millisecond, func() { // nothing of the wait before is left
+			took(t, time.Millisecond, func() { // the earlier wait has no effect
 				_, _, err := wait(time.Millisecond)
 				assert.ErrorIs(t, err, udat.ErrTimeoutExpired)
 			})
@@ -105,7 +105,7 @@ func TestWaitTimeoutUnsignalled(t *testing.T) {
 	})
 }
 
-// TestWaitWakesAtOnce shows that events of every source wake a waiter the moment they come.
+// TestWaitWakesAtOnce shows that events of every stream wake a waiter at once.
 func TestWaitWakesAtOnce(t *testing.T) {
 	inFakeTime(t, func(t *testing.T, dev string) {
 		all := udat.EVDDefault | udat.EVDSoftware

@@ -78,8 +78,8 @@ func (e *EVD) block(ctx context.Context, deadline time.Time, threshold int, ev *
 	}
 	e.catchUp()
 	spin := e.newSpin()
-	// An event that is queued before the call first spins or parks counts as an event from before
-	// the call.
+	// An event that is queued before the call spins or parks for the first time counts as an event
+	// from before the call.
 	for entered, expired := true, false; ; {
 		if over, err := e.waitResult(ctx, entered, expired); over {
 			if spin.limit > 0 {
@@ -131,7 +131,7 @@ func (e *EVD) waitResult(ctx context.Context, entered, expired bool) (over bool,
 	return false, nil
 }
 
-// unblock marks the call as no longer blocked. The arm loop may then continue.
+// unblock records that no call is blocked any more. The arm loop may then continue.
 func (e *EVD) unblock() {
 	e.waiting.waiter = waiterNone
 	e.cover()
@@ -162,8 +162,8 @@ func (e *EVD) awaitEvicted() {
 	}
 }
 
-// awaitNobody waits until the blocked call and the arm loop have ended. The dispatcher is marked
-// dead.
+// awaitNobody waits until the blocked call and the arm loop have ended. The caller has marked the
+// dispatcher dead.
 func (e *EVD) awaitNobody() {
 	e.wake()
 	if e.waiting.loop == loopParked {
@@ -201,7 +201,7 @@ func (e *EVD) spin(ctx context.Context, s *spinning, deadline time.Time) {
 	}
 }
 
-// newSpin returns the spinning of a call that is about to block; e.mu is held.
+// newSpin returns the spin state of a call that is about to block; e.mu is held.
 func (e *EVD) newSpin() spinning {
 	if e.streams.n == 0 || e.streams.solicitedOnly() || e.obj.ia.spin == 0 {
 		return spinning{}

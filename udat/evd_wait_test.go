@@ -139,7 +139,7 @@ func TestWaitIsExclusive(t *testing.T) {
 		rule.Proves(t, "EVD-WAIT-15", "EVD-30", "EVD-DEQ-02")
 		soft(t, evd, 1)
 		assert.NilError(t, w.result(t).err)
-		ev, err := evd.Dequeue() // the others are admitted again
+		ev, err := evd.Dequeue() // other calls are allowed again
 		assert.NilError(t, err)
 		assert.Equal(t, ev.Software, any(1))
 	})
@@ -181,7 +181,7 @@ func TestWaitUnwaitable(t *testing.T) {
 		assert.ErrorIs(t, err, errUnwaitable)
 		assert.NilError(t, evd.ClearUnwaitable())
 		rule.Proves(t, "EVD-32", "EVD-SETUNW-01")
-		// A blocked call ends even if the dispatcher is waitable again before it looks.
+		// A blocked call ends even if the dispatcher is waitable again before the call checks.
 		var script faultfabric.Script
 		evd, err = open(t, ia.Name(), udat.Through(script.Wrap)).CreateEVD(8, udat.EVDDTO, nil)
 		assert.NilError(t, err)
@@ -253,14 +253,14 @@ func TestWaitContext(t *testing.T) {
 		assert.Equal(t, r.nmore, 1)
 		ctx, cancel = context.WithCancel(t.Context())
 		cancel()
-		ev, _, err := evd.WaitContext(ctx, 1) // what is there is there
+		ev, _, err := evd.WaitContext(ctx, 1) // a queued event is returned all the same
 		assert.NilError(t, err)
 		assert.Equal(t, ev.Software, any(1))
 	})
 }
 
-// TestWaitTimeoutSpansWakes shows that a stream of events that do not suffice does not prolong a
-// wait.
+// TestWaitTimeoutSpansWakes shows that events that are too few for the threshold do not prolong a
+// Wait.
 func TestWaitTimeoutSpansWakes(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, withFlags(udat.CompletionUnsignalled, 0))
@@ -284,7 +284,7 @@ func TestWaitTimeoutSpansWakes(t *testing.T) {
 	})
 }
 
-// TestWaitThreshold shows waiters that count, on an endpoint with each of the flags that allow it.
+// TestWaitThreshold waits with thresholds above 1, with each completion flag that allows it.
 func TestWaitThreshold(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, flags := range []udat.CompletionFlags{0, udat.CompletionEVDThreshold} {
@@ -357,7 +357,8 @@ func TestWaitConsumerControlled(t *testing.T) {
 }
 
 // TestWaitKeepsItsThreshold lets a call wait for two events on a dispatcher. A stream whose
-// completions notify at the Consumer's choice cannot come to it: the call could not count them.
+// completions notify at the Consumer's choice cannot be added then, because the call could not
+// count its events.
 func TestWaitKeepsItsThreshold(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, flags := range []udat.CompletionFlags{udat.CompletionUnsignalled, udat.CompletionSolicitedWait} {
@@ -393,7 +394,7 @@ func TestWaitKeepsItsThreshold(t *testing.T) {
 	})
 }
 
-// TestWaitStreamOrder shows that the events of a stream come in their order, whichever call takes
+// TestWaitStreamOrder shows that the events of a stream come in order, whichever call dequeues
 // them.
 func TestWaitStreamOrder(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
@@ -444,7 +445,7 @@ func TestWaitStreamOrder(t *testing.T) {
 	})
 }
 
-// TestWaitAllocatesNothing speaks of calls that find an event.
+// TestWaitAllocatesNothing shows that calls that find an event do not allocate.
 func TestWaitAllocatesNothing(t *testing.T) {
 	if udat.CheckingLocks {
 		t.Skip("the checker of locks allocates")

@@ -146,14 +146,15 @@ type Event struct {
 	// Connection requests. CR must not be used after Accept, Reject or Handoff.
 	CR *CR
 
-	// Object is the service point of a connection request, nil for a reserved one, because that no
-	// longer exists. For an asynchronous event it is the object concerned.
+	// For a connection request, Object is the public service point; it is nil if the service point
+	// was a reserved one, which no longer exists. For an asynchronous event, Object is the object
+	// concerned.
 	Object Handle
 
 	// Software is the payload of a software event.
 	Software any
 
-	places *atomic.Int32   // decremented when the event is dequeued; nil unless it is of a shared queue's receive
+	places *atomic.Int32   // for a shared queue's receive: decremented when the event is dequeued; else nil
 	conn   *connectionData // of connection events and connection requests; nil: none
 }
 
@@ -165,15 +166,16 @@ type connectionData struct {
 	failure *connectError // returned by Err
 }
 
-// PrivateData returns the peer's private data. It is set in ESTABLISHED at the active end, in
-// PEER_REJECTED, and in NON_PEER_REJECTED if a program that is no DAT Consumer rejected. It stays
-// valid.
+// PrivateData returns the peer's private data, or nil. Three events contain private data:
+// ESTABLISHED at the active end, PEER_REJECTED, and NON_PEER_REJECTED if the program that rejected
+// is no DAT Consumer. The slice stays valid.
 //
 // Extension. It is part of the event data.
 func (e Event) PrivateData() []byte { return e.connection().private }
 
-// PrivateDataPadded reports whether PrivateData is padded with zeroes to the size of the connection
-// manager's message, because the peer's program does not use this library.
+// PrivateDataPadded reports whether PrivateData may be padded with zeroes to the size of the
+// connection manager's message, because the peer's program does not use this library or either end
+// has a Linux kernel before 5.9.
 //
 // Extension.
 func (e Event) PrivateDataPadded() bool { return e.connection().padded }
@@ -190,8 +192,8 @@ func (e Event) connection() connectionData {
 	return *e.conn
 }
 
-// freePlace decrements the count of the shared queue, because the Consumer has dequeued the event
-// or never will.
+// freePlace decrements the count of the shared queue, if there is one. It is called when the
+// Consumer has dequeued the event, or when the event is dropped.
 func (e *Event) freePlace() {
 	if e.places != nil {
 		e.places.Add(-1)
@@ -209,9 +211,10 @@ func (e *Event) LocalAddr() netip.Addr {
 }
 
 // Err returns the reason why a connection was not made or is broken: the fabric's error with its
-// errno and, if a peer did not answer, what the attempt waited for and what to check. The error is
-// syscall.EAGAIN if the listener's queue may have been full; then another attempt may succeed. Err
-// returns nil for other events, for DISCONNECTED, and if nothing but the event's number is known.
+// errno and, if a peer did not answer, what the attempt waited for and what to check.
+// errors.Is(err, syscall.EAGAIN) is true if the listener's queue may have been full; then another
+// attempt may succeed. Err returns nil for other events, for DISCONNECTED, and if nothing but the
+// event's number is known.
 //
 // Extension.
 func (e *Event) Err() error {

@@ -8,8 +8,9 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// Four blocks go into the memory of a peer by RDMA write. Only the last asks for a completion: work
-// is done in order, so that its completion says that all of it is done.
+// Four blocks go into the memory of a peer by RDMA write. Only the last write asks for a
+// completion. Work completes in order, so the completion of the last write proves that all of them
+// are done.
 func ExampleEP_PostRDMAWrite() {
 	ia := must(udat.Open("mem0")) // "rxe0", "mlx5_0" or a local IP address on a machine with RDMA
 	defer ia.Close(udat.CloseAbrupt)
@@ -59,7 +60,7 @@ func ExampleLMR_LoadUint64() {
 	events := must(ia.CreateEVD(64, udat.EVDDTO|udat.EVDConnection|udat.EVDCR, nil))
 	peer := connectInside(ia, pz, events)
 
-	const flag = 1024 // where it is, a multiple of 8; the payload lies before it
+	const flag = 1024 // offset of the flag, a multiple of 8; the payload is before it
 	from, to := must(ia.AllocLMR(pz, flag+8, udat.PrivLocalRead)),
 		must(ia.AllocLMR(pz, flag+8, udat.PrivRemoteWrite|udat.PrivLocalWrite))
 	copy(from.Bytes(), "the payload")
@@ -77,8 +78,8 @@ func ExampleLMR_LoadUint64() {
 }
 
 // connectInside makes two endpoints whose events all come to one dispatcher, connects them, and
-// returns the one that has asked for it. Both ends are in this process here; the other would be in
-// another.
+// returns the active one. Here both ends are in one process; usually the other end is in another
+// process.
 func connectInside(ia *udat.IA, pz *udat.PZ, events *udat.EVD) *udat.EP {
 	mine, other := must(ia.CreateEP(pz, events, events, events, nil)), must(ia.CreateEP(pz, events, events, events, nil))
 	connectThem(ia, events, mine, other)
@@ -104,8 +105,8 @@ func nextEvent(events *udat.EVD, number udat.EventNumber) udat.Event {
 	return ev
 }
 
-// One end sends a message, and the other, which has posted a receive before the connection, reads
-// it.
+// One end sends a message. The other end has posted a receive before the connection and reads the
+// message.
 func ExampleEP_PostSend() {
 	ia := must(udat.Open("mem0"))
 	defer ia.Close(udat.CloseAbrupt)
@@ -127,7 +128,8 @@ func ExampleEP_PostSend() {
 	// send 8 is done
 }
 
-// A peer's memory is read without its program. The peer has sent the triplet that names it.
+// A peer's memory is read without its program taking part. The peer has sent the triplet that names
+// the memory.
 func ExampleEP_PostRDMARead() {
 	ia := must(udat.Open("mem0"))
 	defer ia.Close(udat.CloseAbrupt)
@@ -147,7 +149,7 @@ func ExampleEP_PostRDMARead() {
 	// Output: DAT_DTO_SUCCESS what the peer has
 }
 
-// The adapters of this host. An error says which names there are.
+// Open opens an adapter of this host. An error lists the names that exist.
 func ExampleOpen() {
 	for _, p := range udat.Providers() {
 		if p.Name == "mem0" {
@@ -161,8 +163,8 @@ func ExampleOpen() {
 	// true
 }
 
-// A graceful disconnect completes what has been posted. Its event says when the endpoint may be
-// freed; the peer gets one too.
+// A graceful disconnect completes the posted requests. After its event the endpoint may be freed.
+// The peer gets the event too.
 func ExampleEP_Disconnect() {
 	ia := must(udat.Open("mem0"))
 	defer ia.Close(udat.CloseAbrupt)

@@ -13,7 +13,7 @@ func DeviceAttr(ia *IA) fabric.Attr { return ia.device.Attr() }
 // CompletionQueue gives tests the dispatcher's completion queue.
 func CompletionQueue(e *EVD) fabric.CQ { return e.cq }
 
-// FabricSRQ is the device's queue behind a shared receive queue.
+// FabricSRQ returns the device's queue of a shared receive queue.
 func FabricSRQ(s *SRQ) fabric.SRQ { return s.hw }
 
 // CNOWaiters gives tests the number of calls that are blocked on the object.
@@ -23,8 +23,7 @@ func CNOWaiters(c *CNO) int {
 	return c.waiters
 }
 
-// Queued gives tests the number of events on the dispatcher, without taking what the device has for
-// it.
+// Queued returns the number of events on the dispatcher, without draining the device.
 func Queued(e *EVD) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -38,7 +37,8 @@ func SetGeneration(e *EVD, generation uint32) {
 	e.sources.gen = generation
 }
 
-// Through opens the adapter on the fabrics as wrap decorates them: package faultfabric's way in.
+// Through opens the adapter on the fabrics that wrap decorates. Package faultfabric is used through
+// it.
 func Through(wrap func(fabric.Fabric) fabric.Fabric) Option {
 	return func(o *openOptions) error { o.wrap = wrap; return nil }
 }
@@ -97,7 +97,7 @@ const SpinPolls = spinPolls
 // OverflowRoom is how many events beyond its length a dispatcher keeps at least.
 const OverflowRoom = overflowRoom
 
-// SpinRound is how many calls a dispatcher watches before it decides whether they spin.
+// SpinRound is the number of calls that a dispatcher measures before it decides whether calls spin.
 const SpinRound = spinRound
 
 // Parks reports whether calls on the dispatcher park at once, without spinning.

@@ -22,8 +22,8 @@ func (r refusing) Open(string, fabric.Options, func(fabric.AsyncEvent)) (fabric.
 	return nil, r.err
 }
 
-// TestOpenRefused: of several fabrics' errors Open returns the first that says more than that the
-// device is not there, which no fabric but the one that the name begins with can say more about.
+// TestOpenRefused: if several fabrics return errors, Open returns the first that is not
+// ErrNoDevice, or that comes from the fabric whose name begins the device's name.
 func TestOpenRefused(t *testing.T) {
 	none := fabric.ErrNoDevice
 	noFirst, noSecond := fmt.Errorf("%w: first", none), fmt.Errorf("%w: second", none)

@@ -12,8 +12,9 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// Without descriptors the devices of the host cannot be found: the error names the limit, and does
-// not say that there is no such device. The fabric inside the process needs none.
+// Without free file descriptors the devices of the host cannot be found: the error names the limit,
+// and does not say that there is no such device. The fabric inside the process needs no
+// descriptors.
 func TestOpenFileLimit(t *testing.T) {
 	var before unix.Rlimit
 	assert.NilError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
@@ -30,7 +31,8 @@ func TestOpenFileLimit(t *testing.T) {
 	assert.NilError(t, ia.Close(udat.CloseGraceful))
 }
 
-// A service point that finds no descriptor names the limit, and memory is not what has run out.
+// If there is no descriptor for a service point, the error names the limit of descriptors, not
+// memory.
 func TestListenWithoutFiles(t *testing.T) {
 	e := newEnd(t, "tcp:127.0.0.1", setup{})
 	var before unix.Rlimit
@@ -43,7 +45,7 @@ func TestListenWithoutFiles(t *testing.T) {
 	assert.Assert(t, !strings.Contains(err.Error(), "memory"), "%v", err)
 }
 
-// An accept that finds no descriptor names the limit, and memory is not what has run out.
+// If there is no descriptor for an accept, the error names the limit of descriptors, not memory.
 func TestAcceptWithoutFiles(t *testing.T) {
 	a, b := newEnd(t, "tcp:127.0.0.1", setup{}), newEnd(t, "tcp:127.0.0.1", setup{})
 	assert.NilError(t, a.ep.Connect(b.ia.Addr(), listen(t, b).Qual(), patience, nil, 0, 0))

@@ -178,7 +178,7 @@ type flagName struct {
 }
 
 // flagText joins the names of the flags that are set with "|", and appends bits without a name as
-// one hexadecimal number. It returns none if flags is 0.
+// one hexadecimal number. If flags is 0, it returns the argument none.
 func flagText(flags uint32, none string, names ...flagName) string {
 	if flags == 0 {
 		return none

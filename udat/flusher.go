@@ -17,7 +17,7 @@ type flusher struct {
 	tasks   []*flushTask
 	running bool
 	stopped bool
-	added   chan struct{} // of capacity 1: a task was added while the goroutine ran
+	added   chan struct{} // of capacity 1; signals that a task was added while the goroutine ran
 	stop    chan struct{} // closed when the adapter is closed
 	group   sync.WaitGroup
 }
@@ -117,7 +117,7 @@ func (f *flusher) runDue() {
 }
 
 // next drops the tasks that are done and returns when the next of the other tasks is due. If more
-// is false there is none, and the goroutine must end.
+// is false, no task is left, and the goroutine must end.
 func (f *flusher) next() (due time.Time, more bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

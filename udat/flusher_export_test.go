@@ -2,7 +2,7 @@ package udat
 
 import "time"
 
-// Flusher gives tests what waits in the background of an adapter.
+// Flusher exports flusher for tests.
 type Flusher struct{ f *flusher }
 
 func NewFlusher() Flusher      { return Flusher{newFlusher()} }
@@ -13,12 +13,12 @@ func (f Flusher) Every(d time.Duration, step func() bool) { f.f.every(d, step) }
 func (f Flusher) Close()                                  { f.f.close() }
 func PollUntil(deadline time.Time, step func() bool)      { pollUntil(deadline, step) }
 
-// Running says whether the goroutine runs.
+// Running reports whether the goroutine runs.
 func (f Flusher) Running() bool {
 	f.f.mu.Lock()
 	defer f.f.mu.Unlock()
 	return f.f.running
 }
 
-// PollMax is the longest pause between two looks at work that must complete.
+// PollMax is the longest pause between two calls of a step.
 const PollMax = pollMax

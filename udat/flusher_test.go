@@ -11,9 +11,9 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// TestFlusher: each step is repeated until it is done, with pauses of its own that grow to PollMax,
-// and a new one begins with short pauses; the goroutine runs only while there are any. synctest
-// fails if it outlives Close.
+// TestFlusher: each step is repeated until it is done. The pauses of a step grow to PollMax; a new
+// step begins with short pauses. The goroutine runs only while there are steps. synctest fails if
+// the goroutine outlives Close.
 func TestFlusher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := udat.NewFlusher()
@@ -56,7 +56,7 @@ func TestFlusher(t *testing.T) {
 	})
 }
 
-// TestFlusherClosed: what is added to a flusher that is closed never runs.
+// TestFlusherClosed: a step that is added to a closed flusher never runs.
 func TestFlusherClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := udat.NewFlusher()
@@ -66,8 +66,8 @@ func TestFlusherClosed(t *testing.T) {
 	})
 }
 
-// TestPollUntil: a step that is done ends the wait at once, one that never is ends it at the
-// deadline.
+// TestPollUntil: the wait ends as soon as the step is done; if it is never done, the wait ends at
+// the deadline.
 func TestPollUntil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()

@@ -9,9 +9,9 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// TestForeignObjects gives each argument of each call of an adapter, by itself, an object of
-// another adapter on the same device. Each is refused and holds nothing, and the objects still
-// belong to the adapters that they were made with.
+// TestForeignObjects passes an object of another adapter on the same device to each call of an
+// adapter, one argument at a time. Each call is refused and leaves no reference, and the objects
+// still belong to their own adapters.
 func TestForeignObjects(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -117,7 +117,7 @@ func TestForeignObjects(t *testing.T) {
 		assert.NilError(t, cr.Accept(a.ep, nil), "the request is still there")
 		expect(t, a.conn, udat.EventConnectionEstablished)
 		rule.Proves(t, "GEN-08")
-		// A refused call holds nothing.
+		// A refused call leaves no reference.
 		part(t, b, peer, udat.CloseAbrupt)
 		for _, o := range append(last, b.ep, b.mem, b.recv, b.request, b.conn, b.cr, b.pz) {
 			assert.NilError(t, o.Free())

@@ -50,7 +50,7 @@ func FuzzConnect(f *testing.F) {
 	})
 }
 
-// FuzzOpen opens adapters of any name: an error of DAT, or an adapter.
+// FuzzOpen opens adapters with any name: Open returns an error of DAT, or an adapter.
 func FuzzOpen(f *testing.F) {
 	for _, name := range []string{"", "mem0", "rxe0", "127.0.0.1", "::1%lo", "../../dev/null", "\x00", "fe80::1%\xff"} {
 		f.Add(name)
@@ -66,8 +66,8 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// FuzzRMRTriplet reads the wire form of a triplet, which a peer sends. What comes of it lies inside
-// the address space and has the same wire form; an error changes nothing.
+// FuzzRMRTriplet reads the wire form of a triplet, which a peer sends. The result lies inside the
+// address space and has the same wire form; an error changes nothing.
 func FuzzRMRTriplet(f *testing.F) {
 	for _, grant := range []udat.RMRTriplet{{}, {RMRContext: 1, TargetAddress: 4096, SegmentLength: 64},
 		{TargetAddress: math.MaxUint64, SegmentLength: 1}, {TargetAddress: math.MaxUint64, SegmentLength: 2}} {

@@ -26,7 +26,7 @@ var handleSubtype = [handleKinds]Subtype{
 	HandleCNO: SubHandleCNO, HandleSRQ: SubHandleSRQ,
 }
 
-// alive reports whether the object has been made and has not been freed; it is false for nil.
+// alive reports whether the object has been made and has not been freed; It returns false for nil.
 func (o *object) alive() bool { return o != nil && o.live.Load() }
 
 // check returns InvalidHandle if the object is nil, a zero value, or freed.
@@ -48,8 +48,8 @@ func badHandle(op string, kind HandleType, o *object) *Error {
 	return fail(op, InvalidHandle, handleSubtype[kind], "the %s %s", kind, what)
 }
 
-// asRole sets the dispatcher's role in the call as the subtype of an InvalidHandle without subtype.
-// Which subtype names a dispatcher depends on that role.
+// asRole sets the subtype role on an InvalidHandle error that has no subtype. DAT has one subtype
+// for each role that a dispatcher can play in a call.
 func asRole(err error, role Subtype) error {
 	var e *Error
 	if errors.As(err, &e) && e.Type == InvalidHandle && e.Subtype == SubNone {
@@ -107,16 +107,16 @@ func GetHandleType(h Handle) (HandleType, error) {
 	return o.kind, nil
 }
 
-// adopt makes o a live object of the adapter, unless the adapter is closed. If also is not nil,
-// adopt first calls it under ia.mu and returns its error, if any.
-func (ia *IA) adopt(op string, o *object, h Handle, kind HandleType, also func() error) error {
+// adopt makes o a live object of the adapter, unless the adapter is closed. If prepare is not nil,
+// adopt first calls prepare under ia.mu and returns its error, if any.
+func (ia *IA) adopt(op string, o *object, h Handle, kind HandleType, prepare func() error) error {
 	ia.mu.Lock()
 	defer ia.mu.Unlock()
 	if ia.closed {
 		return badHandle(op, HandleIA, &ia.obj)
 	}
-	if also != nil {
-		if err := also(); err != nil {
+	if prepare != nil {
+		if err := prepare(); err != nil {
 			return err
 		}
 	}
@@ -127,14 +127,14 @@ func (ia *IA) adopt(op string, o *object, h Handle, kind HandleType, also func()
 }
 
 // release ends the life of an object that is being freed. It returns InvalidHandle if the object is
-// not alive, and InvalidState with the subtype inUse if the object is in use; users names the users
-// in the text of that error.
+// not alive, and InvalidState with the subtype inUse if the object is in use. users is the word for
+// the users in the text of that error.
 func (o *object) release(op string, kind HandleType, inUse Subtype, users string) error {
 	return o.releaseIf(op, kind, inUse, users, nil)
 }
 
-// releaseIf is release with one more check: if may is not nil, it is called last, under ia.mu, and
-// its error is returned.
+// releaseIf is release with one more check: if may is not nil, releaseIf calls it last, under
+// ia.mu, and returns its error.
 func (o *object) releaseIf(op string, kind HandleType, inUse Subtype, users string, may func() error) error {
 	if err := o.check(op, kind); err != nil {
 		return err
@@ -210,7 +210,7 @@ func (o *object) unuse() {
 	o.ia.mu.Unlock()
 }
 
-// uses is a set of references that are taken together, or not at all.
+// uses is a list of references. take takes and adds a reference; drop drops all of them.
 type uses []*object
 
 func (u *uses) take(op string, o *object, kind HandleType) error {

@@ -20,8 +20,8 @@ import (
 )
 
 // TestDeadHandles calls every exported method of every handle type on nil, on the zero value and on
-// a freed object, with zero arguments and with plausible ones. A call that has an error as its
-// result answers InvalidHandle, every other one answers zero values; none panics or hangs.
+// a freed object, with zero arguments and with plausible ones. A method with an error result
+// returns InvalidHandle, every other method returns zero values. No call panics or hangs.
 func TestDeadHandles(t *testing.T) {
 	var declared []string
 	eachFunction(t, func(_ string, fn *ast.FuncDecl) {
@@ -49,7 +49,7 @@ func TestDeadHandles(t *testing.T) {
 	})
 }
 
-// freedObjects frees one object of every kind, and the requests in each way that ends them.
+// freedObjects frees one object of every kind, and ends connection requests in each way.
 func freedObjects(t *testing.T, z *zoo) []udat.Handle {
 	t.Helper()
 	dead := append(z.handles(), z.ia)
@@ -61,8 +61,8 @@ func freedObjects(t *testing.T, z *zoo) []udat.Handle {
 	return dead
 }
 
-// TestDeadArguments gives every method of live objects each of its handles as nil, zero or freed,
-// alone and inside segments and operations, where all else is plausible. None panics, hangs or
+// TestDeadArguments calls every method of live objects with one handle nil, zero or freed, alone or
+// inside a segment or an operation, and all other arguments plausible. No call panics, hangs or
 // succeeds.
 func TestDeadArguments(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
@@ -77,7 +77,7 @@ func TestDeadArguments(t *testing.T) {
 		calls := 0
 		eachCall(append(z.handles(), z.ia), func(_ udat.Handle, name string, m reflect.Value) {
 			if z.srq == nil && strings.HasSuffix(name, "CreateEPWithSRQ") {
-				return // the device has none that is not dead
+				return // the device has no live object of this kind
 			}
 			for j := range m.Type().NumIn() {
 				for kind, handles := range dead {
@@ -107,9 +107,9 @@ func TestDeadArguments(t *testing.T) {
 	})
 }
 
-// namesKind says whether an error is InvalidHandle with the subtype of the kind; of a dispatcher
-// that is an argument, counted from 0, it is that of its role, and of one that the method is called
-// on there is none.
+// namesKind reports whether an error is InvalidHandle with the subtype of the kind. For a
+// dispatcher that is an argument (counted from 0) the subtype is that of its role; for a dispatcher
+// that is the receiver there is no subtype.
 func namesKind(err error, kind udat.HandleType, method string, argument int) bool {
 	want := map[udat.HandleType]udat.Subtype{
 		udat.HandleCR: udat.SubHandleCR, udat.HandleEP: udat.SubHandleEP, udat.HandleIA: udat.SubHandleIA,
@@ -129,7 +129,7 @@ func namesKind(err error, kind udat.HandleType, method string, argument int) boo
 	return errors.As(err, &e) && e.Type == udat.InvalidHandle && e.Subtype == want
 }
 
-// mayBeNil are the handles that a caller may leave out: method and parameter, from 0.
+// mayBeNil lists the handles that may be nil: method and parameter, counted from 0.
 var mayBeNil = map[string]bool{
 	"*udat.IA.CreateEP 0": true, "*udat.IA.CreateEP 1": true, "*udat.IA.CreateEP 2": true, "*udat.IA.CreateEP 3": true,
 	"*udat.IA.CreateEPWithSRQ 0": true, "*udat.IA.CreateEPWithSRQ 1": true, "*udat.IA.CreateEPWithSRQ 2": true,
@@ -138,7 +138,8 @@ var mayBeNil = map[string]bool{
 	"*udat.IA.CreateRSP 1": true, "*udat.CR.Accept 0": true,
 }
 
-// holder makes a value of a parameter's type that holds h, if such a type can hold one of the kind.
+// holder makes a value of a parameter's type that contains h, if the type can contain a handle of
+// this kind.
 func holder(param, kind reflect.Type, h udat.Handle) (reflect.Value, bool) {
 	v := reflect.New(param).Elem()
 	if param == kind {
@@ -165,9 +166,9 @@ func holder(param, kind reflect.Type, h udat.Handle) (reflect.Value, bool) {
 	return v, true
 }
 
-// TestValuesOfAnySize prints values of every exported type with a String method that are zero,
-// small and as large as can be, and calls the methods of zero events and attributes: none panics,
-// and no value prints as nothing.
+// TestValuesOfAnySize prints zero, small and greatest values of every exported type with a String
+// method, and calls the methods of zero events and attributes. No call panics, and no text is
+// empty.
 func TestValuesOfAnySize(t *testing.T) {
 	withoutDevice(t)
 	printed := map[string]fmt.Stringer{}
@@ -193,8 +194,8 @@ func TestValuesOfAnySize(t *testing.T) {
 	assert.Equal(t, (&udat.Error{}).Error(), "udat: success")
 }
 
-// everyCallFails calls every method of dead handles with arguments that fill makes. Those that can
-// fail must do so with InvalidHandle, the others answer zero values.
+// everyCallFails calls every method of dead handles with arguments that fill makes. Methods with an
+// error result must return InvalidHandle, the others zero values.
 func everyCallFails(t *testing.T, handles []udat.Handle, fill func(reflect.Type) reflect.Value) {
 	t.Helper()
 	eachCall(handles, func(h udat.Handle, name string, m reflect.Value) {
@@ -210,10 +211,10 @@ func everyCallFails(t *testing.T, handles []udat.Handle, fill func(reflect.Type)
 		}
 		switch name {
 		case "*udat.LMR.Triplet", "*udat.LMR.RMRTriplet":
-			return // they keep the length: a post is to refuse the segment, not to skip it as an empty one
+			return // keep the length, so that a post refuses the segment and does not skip it as empty
 		case "*udat.IA.Name", "*udat.IA.Addr", "*udat.PSP.Qual", "*udat.RSP.Qual":
 			if udat.Made(h) {
-				return // what the object was opened with does not change
+				return // these return what Open was called with
 			}
 		}
 		for i, r := range results {
@@ -236,7 +237,7 @@ func eachCall(handles []udat.Handle, visit func(h udat.Handle, name string, m re
 	}
 }
 
-// forTests says whether a method exists only in tests.
+// forTests reports whether a method exists only in tests.
 func forTests(m reflect.Method) bool {
 	file, _ := runtime.FuncForPC(m.Func.Pointer()).FileLine(m.Func.Pointer())
 	return strings.HasSuffix(file, "_test.go")
@@ -278,7 +279,7 @@ func invoke(t *testing.T, name string, m reflect.Value, args []reflect.Value) (r
 	return results
 }
 
-// errorOf is the error among the results of a call, nil if it has none.
+// errorOf returns the error among the results of a call, or nil if there is none.
 func errorOf(results []reflect.Value) error {
 	if len(results) == 0 {
 		return nil
@@ -287,7 +288,7 @@ func errorOf(results []reflect.Value) error {
 	return err
 }
 
-// plausible fills in arguments that would do on a live object: handles of the zoo's, short times,
+// plausible fills in arguments that are valid for live objects: handles of the zoo, short times,
 // one event or operation.
 func plausible(z *zoo) func(reflect.Type) reflect.Value {
 	return func(t reflect.Type) reflect.Value {

@@ -14,9 +14,10 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// TestEveryCallAtOnce has 32 goroutines call the exported methods of live objects, a connected
-// endpoint among them, at random and with plausible arguments: also Free and Close, after which
-// others meet dead objects. No call panics or hangs, and an abrupt close then ends everything.
+// TestEveryCallAtOnce calls the exported methods of live objects, including a connected endpoint,
+// from 32 goroutines, at random and with plausible arguments. Free and Close are among the methods,
+// so that later calls meet dead objects. No call panics or hangs, and at the end an abrupt Close
+// succeeds.
 func TestEveryCallAtOnce(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		rounds, calls := 4, 200

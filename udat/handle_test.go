@@ -56,7 +56,7 @@ func listenReserved(t *testing.T, e *end, ep *udat.EP) (udat.ConnQual, *udat.RSP
 	}
 }
 
-// unlessUnsupported fails the test on an error other than that the device has no such thing.
+// unlessUnsupported fails the test on any error other than ModelNotSupported.
 func unlessUnsupported(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -64,7 +64,7 @@ func unlessUnsupported(t *testing.T, err error) {
 	}
 }
 
-// handles are the objects by kind, in an order in which they can be freed.
+// handles returns the objects in an order in which they can be freed.
 func (z *zoo) handles() []udat.Handle {
 	list := []udat.Handle{z.request, z.psp, z.rsp, z.ep}
 	if z.rmr != nil {
@@ -169,7 +169,7 @@ func live(h udat.Handle) bool {
 	return err == nil
 }
 
-// TestQueries asks what the tests of the objects leave out.
+// TestQueries tests queries that the tests of the objects leave out.
 func TestQueries(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		z := newZoo(t, dev)

@@ -17,15 +17,16 @@ import (
 	"github.com/godat/godat/udat/internal/fabric/faultfabric"
 )
 
-// deviceEnv names the device, or devices separated by commas, that must be there and that the suite
-// runs on besides the fabric inside this process.
+// deviceEnv names a device, or several devices separated by commas. They must exist, and the suite
+// runs on them in addition to the fabric inside this process.
 const deviceEnv = "GODAT_TEST_DEVICE"
 
-// patienceEnv names a shorter patience, as a duration, for those who run many broken versions of
-// the library.
+// patienceEnv sets a shorter patience, as a duration, for runs with many broken versions of the
+// library.
 const patienceEnv = "GODAT_TEST_PATIENCE"
 
-// patience bounds every wait of a test that shall succeed: machines are slow, virtual ones slower.
+// patience limits every wait that must succeed. It is long, because machines may be slow, and
+// virtual machines slower.
 var patience = func() time.Duration {
 	if d, err := time.ParseDuration(os.Getenv(patienceEnv)); err == nil {
 		return d
@@ -33,8 +34,8 @@ var patience = func() time.Duration {
 	return 60 * time.Second
 }()
 
-// devices are those that the suite runs on: mem0 and those of GODAT_TEST_DEVICE. A short run on a
-// device leaves mem0 out, which other runs have.
+// devices returns the devices on which the suite runs: mem0 and those in GODAT_TEST_DEVICE. A short
+// run with GODAT_TEST_DEVICE leaves mem0 out, because other runs cover mem0.
 func devices() []string {
 	list := []string{"mem0"}
 	if onlyDevice() {
@@ -48,14 +49,15 @@ func devices() []string {
 
 func onlyDevice() bool { return testing.Short() && os.Getenv(deviceEnv) != "" }
 
-// withoutDevice begins a test that takes long and uses no device: a short run on one leaves it out.
+// withoutDevice begins a long test that uses no device. A short run with GODAT_TEST_DEVICE skips
+// the test.
 func withoutDevice(t *testing.T) {
 	if onlyDevice() {
 		t.Skip("uses no device")
 	}
 }
 
-// onEach runs a test on every device. What the test leaves behind fails it.
+// onEach runs a test on every device. The test fails if it leaks anything.
 func onEach(t *testing.T, test func(t *testing.T, dev string)) {
 	for _, dev := range devices() {
 		t.Run(dev, func(t *testing.T) {
@@ -82,7 +84,7 @@ func noLeaks(t *testing.T) {
 	})
 }
 
-// open opens an adapter that is closed, abruptly if need be, when the test ends.
+// open opens an adapter. When the test ends the adapter is closed, abruptly if necessary.
 func open(t *testing.T, dev string, opts ...udat.Option) *udat.IA {
 	t.Helper()
 	ia, err := udat.Open(dev, opts...)
@@ -95,8 +97,8 @@ func open(t *testing.T, dev string, opts ...udat.Option) *udat.IA {
 	return ia
 }
 
-// end is one end of a connection with all that it needs. Each stream has a dispatcher of its own
-// unless told otherwise.
+// end is one end of a connection with all objects that it needs. Each stream has its own
+// dispatcher, unless the setup says otherwise.
 type end struct {
 	t                       *testing.T
 	ia                      *udat.IA
@@ -114,7 +116,7 @@ type setup struct {
 	qlen    int
 	streams udat.EVDFlags // of a single dispatcher for all; 0: one each
 	opts    []udat.Option
-	unkept  bool                // the adapter does not look after its dispatchers by itself: only notifications wake
+	unkept  bool                // the adapter does not poll its dispatchers: only notifications wake calls
 	script  *faultfabric.Script // of faults that the device makes
 }
 
@@ -167,7 +169,7 @@ func (e *end) lmr(size int, priv udat.MemPriv) *udat.LMR {
 	return l
 }
 
-// pair gives two connected ends, active first.
+// pair returns two connected ends; the first is the active one.
 func pair(t *testing.T, dev string, s setup) (a, b *end) {
 	t.Helper()
 	a, b = newEnd(t, dev, s), newEnd(t, dev, s)
@@ -181,7 +183,7 @@ func connect(t *testing.T, a, b *end) {
 	psp := listen(t, b)
 	step, up := "request", false
 	defer func() {
-		if !up { // the test ends here: the other end may have been told why
+		if !up { // the test fails here; the event of the other end may say why
 			t.Logf("no connection, waiting for the %s: endpoints %v and %v", step, state(t, a.ep), state(t, b.ep))
 			for i, evd := range []*udat.EVD{a.conn, b.conn} {
 				for ev, err := evd.Dequeue(); err == nil; ev, err = evd.Dequeue() {
@@ -257,7 +259,7 @@ func describe(ev udat.Event) string {
 		ev.Length, ev.RawStatus)
 }
 
-// iov is one segment of the end's memory.
+// iov returns one segment of the end's memory.
 func (e *end) iov(off, n int) []udat.LMRTriplet { return []udat.LMRTriplet{e.mem.Triplet(off, n)} }
 
 // put fills part of the end's memory with a pattern that depends on seed.

@@ -10,8 +10,8 @@ import (
 // Open opens an adapter. name is the name of an adapter that Providers lists ("rxe0", "mem0"), a
 // name that RegisterProvider has added, or a local IP address. If name is an adapter's name, the
 // adapter listens on all addresses of the device, including those of VLANs, and connects from the
-// address whose interface leads to the peer. If name is an address, the adapter uses only that
-// address, and one address of the other IP family on the same interface.
+// address whose interface leads to the peer. If name is an address, the adapter uses that address
+// and at most one other: an address of the other IP family on the same interface.
 //
 // For an unknown name Open returns ProviderNotFound; it never falls back to another fabric. The
 // adapter has an asynchronous event dispatcher of its own unless an option says otherwise; see
@@ -98,7 +98,7 @@ func (ia *IA) openAsync(o *openOptions) error {
 			return err
 		}
 		ia.mu.Lock()
-		evd.obj.refs++ // the reference of the adapter
+		evd.obj.refs++ // a reference for the adapter itself
 		delete(ia.objects[HandleEVD], &evd.obj)
 		ia.mu.Unlock()
 		ia.ownAsync = true
@@ -158,8 +158,8 @@ func (ia *IA) AsyncEVD() *EVD {
 
 // Close closes the adapter. CloseGraceful requires that the Consumer has freed all objects that it
 // made, and that no other adapter uses the asynchronous dispatcher that Open made. Otherwise Close
-// changes nothing and returns InvalidState. CloseAbrupt destroys all objects: connections end, and
-// blocked waits return Abort, or nil on notification objects.
+// changes nothing and returns InvalidState. CloseAbrupt destroys all objects: connections end, a
+// call that is blocked in [EVD.Wait] returns Abort, and one in [CNO.Wait] returns nil.
 //
 // Implements: dat_ia_close.
 func (ia *IA) Close(flags CloseFlags) error {

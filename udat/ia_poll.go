@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// activate counts an endpoint that begins to connect; deactivate undoes it.
+// activate counts an endpoint that begins to connect; deactivate undoes the count.
 func (ia *IA) activate() {
 	ia.mu.Lock()
 	ia.activeEPs++
@@ -26,8 +26,8 @@ func (ia *IA) posters() []*EP {
 	return slices.Collect(maps.Keys(ia.posting))
 }
 
-// poller polls the dispatchers of an adapter to which completions come while no call waits on them.
-// It polls all of them together, once per interval.
+// poller polls the dispatchers of an adapter that have connections, but neither a blocked call nor
+// an arm loop that drains their completions. It polls all of them together, once per interval.
 type poller struct {
 	interval time.Duration
 	poll     func(*EVD) // may add the dispatcher again

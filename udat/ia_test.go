@@ -17,14 +17,14 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// alarm makes one asynchronous event about the end's endpoint.
+// alarm causes one asynchronous event about the end's endpoint.
 func (e *end) alarm() {
 	e.t.Helper()
 	assert.NilError(e.t, e.ep.PostRecv(nil, 0, 0))
 	assert.NilError(e.t, e.ep.SetWatermark(0, udat.WatermarkInfinite))
 }
 
-// TestOpen shows that each open is an adapter of its own.
+// TestOpen shows that each Open makes a new adapter.
 func TestOpen(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -61,7 +61,7 @@ func TestAsyncDispatcher(t *testing.T) {
 		rule.Proves(t, "EVT-02", "EVT-03")
 		assert.ErrorIs(t, async.Free(), udat.ErrInvalidState)
 
-		// The length asked for does not count: there could be no dispatcher of it.
+		// The requested length is ignored: no dispatcher could have that length.
 		b := newEnd(t, dev, setup{opts: []udat.Option{udat.WithAsyncQLen(1 << 40), udat.WithAsyncEVD(async)}})
 		assert.Equal(t, queueLength(t, async), 200)
 		assert.Equal(t, b.ia.AsyncEVD(), async)
@@ -102,7 +102,7 @@ func TestAsyncDispatcher(t *testing.T) {
 func TestAsyncElsewhere(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		without := newEnd(t, dev, setup{opts: []udat.Option{udat.WithoutAsyncEVD()}})
-		without.alarm() // nobody is there
+		without.alarm() // there is no such dispatcher
 		a, b := open(t, dev), open(t, dev)
 		open(t, dev, udat.WithAsyncEVD(b.AsyncEVD()))
 		full := without.evd(1, udat.EVDSoftware|udat.EVDConnection)
@@ -136,8 +136,9 @@ func TestAsyncElsewhere(t *testing.T) {
 	})
 }
 
-// TestAsyncOwnerCloses: a graceful close does not take the asynchronous dispatcher away from other
-// adapters; after an abrupt one they say that they have none, and others get their events.
+// TestAsyncOwnerCloses: a graceful Close is refused while other adapters use the asynchronous
+// dispatcher. After an abrupt Close these adapters have none, and their events go to other
+// adapters.
 func TestAsyncOwnerCloses(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		owner := open(t, dev)
@@ -169,7 +170,8 @@ func TestAsyncOwnerCloses(t *testing.T) {
 	})
 }
 
-// TestAsyncForAll shows that an event of the device reaches every open of it, on every dispatcher.
+// TestAsyncForAll shows that an event of the device reaches every adapter that is open on the
+// device.
 func TestAsyncForAll(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		a := open(t, dev)
@@ -191,7 +193,7 @@ func TestAsyncForAll(t *testing.T) {
 	})
 }
 
-// early reports events of the device from before Open asks for it.
+// early reports events of the device before Open has returned.
 type early struct {
 	fabric.Fabric
 	events int
@@ -205,8 +207,8 @@ func (e early) Open(name string, opts fabric.Options, async func(fabric.AsyncEve
 	return e.Fabric.Open(name, opts, async)
 }
 
-// TestAsyncWhileOpening: what the device reports while Open runs reaches the dispatcher, whoever
-// made it; an Open that fails waits for nothing.
+// TestAsyncWhileOpening: events that the device reports while Open runs reach the dispatcher,
+// whoever made it. An Open that fails does not wait.
 func TestAsyncWhileOpening(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const events = 20
@@ -234,7 +236,7 @@ func TestAsyncWhileOpening(t *testing.T) {
 	})
 }
 
-// TestOpenErrors shows what cannot be opened.
+// TestOpenErrors shows the errors of Open.
 func TestOpenErrors(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, name := range []string{dev + "x", "no such adapter", "192.0.2.1", "2001:db8::1"} {
@@ -324,8 +326,8 @@ func TestIAQuery(t *testing.T) {
 	})
 }
 
-// TestCloseGracefulEach: a graceful close is refused while there is an object of any kind, which it
-// names, and destroys none.
+// TestCloseGracefulEach: while an object of any kind exists, a graceful Close is refused. The error
+// names the object, and nothing is destroyed.
 func TestCloseGracefulEach(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		type object interface {
@@ -515,7 +517,7 @@ func TestCloseAbrupt(t *testing.T) {
 			assert.Assert(t, !live(h), "%T", h)
 		}
 		assert.ErrorIs(t, z.ia.Close(udat.CloseAbrupt), udat.ErrInvalidHandle)
-		// The peer of the connection and the caller of the request learn of it.
+		// The peer of the connection and the initiator of the request are notified.
 		parted(t, peer)
 		expect(t, z.caller.conn, udat.EventConnectionNonPeerRejected)
 		expect(t, caller.conn, udat.EventConnectionNonPeerRejected)
@@ -547,7 +549,7 @@ func TestCloseRemoved(t *testing.T) {
 	})
 }
 
-// TestOpenByAddress opens an adapter by its address, where it has one of its own.
+// TestOpenByAddress opens an adapter by its address, if it has one of its own.
 func TestOpenByAddress(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, p := range udat.Providers() {

@@ -25,8 +25,8 @@ func roleIdle(t *testing.T, dev string) {
 	select {}
 }
 
-// TestIdle: endpoints that nobody uses wake no thread of their process. The bound leaves room for
-// two keep-alives and for Go's runtime; a poll every 100 ms would break it.
+// TestIdle: unused endpoints wake no thread of their process. The limit leaves room for two
+// keep-alives and for Go's runtime; a poll every 100 ms would exceed it.
 func TestIdle(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		cmd, out := process(t, "idle", dev, 0)
@@ -44,8 +44,8 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// TestIdlePeerKilled kills the peer's process while both ends are idle: the connection ends, though
-// no call takes completions.
+// TestIdlePeerKilled kills the peer's process while both ends are idle: the connection ends
+// although no call dequeues completions.
 func TestIdlePeerKilled(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		crossProcess(t, dev)

@@ -11,7 +11,8 @@ import (
 	"github.com/godat/godat/udat/internal/fabric/faultfabric"
 )
 
-// becomesIdle waits until nothing but the next completion wakes anybody for the dispatcher.
+// becomesIdle waits until the dispatcher is idle: only the next completion wakes a goroutine for
+// it.
 func becomesIdle(t *testing.T, evd *udat.EVD) {
 	t.Helper()
 	until(t, "the dispatcher is idle", func() bool { return udat.Idle(evd) && !udat.Polled(evd) })
@@ -81,8 +82,8 @@ func TestIdleBreaks(t *testing.T) {
 	})
 }
 
-// TestIdleFlags: dispatchers under every control model become idle where the device notifies of
-// every failure, and a failure breaks their connection, while a call waits and while none does.
+// TestIdleFlags: dispatchers with every completion flag become idle if the device notifies of every
+// failure. A failure breaks their connection, with and without a call that waits.
 func TestIdleFlags(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, flags := range []udat.CompletionFlags{0, udat.CompletionUnsignalled, udat.CompletionSolicitedWait,
@@ -140,7 +141,8 @@ func TestIdleEnds(t *testing.T) {
 }
 
 // TestIdleUsed: a call that waits ends the arm loop of an idle dispatcher, and so does the first
-// completion. It does not come back while the dispatcher is used: later completions wake nobody.
+// completion. The arm loop does not start again while the dispatcher is used: later completions
+// wake no goroutine.
 func TestIdleUsed(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, waits := range []bool{true, false} {
@@ -168,7 +170,7 @@ func TestIdleUsed(t *testing.T) {
 	})
 }
 
-// TestIdleNotArmed: a queue that cannot be armed, or not be waited for, is polled.
+// TestIdleNotArmed: a queue that cannot be armed, or on which a wait fails, is polled.
 func TestIdleNotArmed(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, call := range []faultfabric.Call{faultfabric.Arm, faultfabric.Wait} {

@@ -13,7 +13,7 @@ import (
 // order of posting.
 //
 // A suppressed request that succeeds makes no completion. A later completion proves that it is
-// done, so the head may move over several entries at once.
+// done, so the head may advance by several entries at once.
 type inflight struct {
 	id      uint64 // upper half of the ids of the work requests
 	entries []inflightEntry
@@ -63,8 +63,8 @@ const (
 	entryInternal                           // posted by the library; makes no event
 )
 
-// spareEntries is the number of request entries beyond the Consumer's limit. The one entry is for
-// the request that the library posts to prove that the suppressed requests before it are done.
+// spareEntries is the number of request entries beyond the Consumer's limit: one, for the request
+// that the library posts to prove that earlier suppressed requests are done.
 const spareEntries = 1
 
 // newInflight makes a ring for limit entries plus spare ones. saveSGEs can save up to stride
@@ -77,7 +77,7 @@ func newInflight(limit, spare, stride int, headMu *ranked[rankEVD]) inflight {
 	return inflight{limit: uint32(limit), entries: make([]inflightEntry, size), headMu: headMu, stride: uint32(stride)}
 }
 
-// most returns the greatest number of completions of the queue that may not have been drained.
+// most returns the greatest number of completions of the queue that may wait to be drained.
 func (q *inflight) most() int { return int(q.limit) + spareEntries }
 
 func (q *inflight) entry(seq uint32) *inflightEntry { return &q.entries[seq&uint32(len(q.entries)-1)] }
@@ -97,18 +97,18 @@ func (q *inflight) count() int {
 	return int(q.tail - q.freed)
 }
 
-// full reports whether the posted entries and a batch of more entries leave no room for another
-// one; the poster's lock is held.
+// full reports whether the queue has no room for one more entry. more is the number of entries in
+// the batch, which are not posted yet but take room. The poster's lock is held.
 func (q *inflight) full(more int) bool {
 	return q.mayBeFull(more) && q.count()+more >= int(q.limit)
 }
 
-// mayBeFull is a cheap form of full that uses freed and not head, so that it does not take the
+// mayBeFull is a cheap form of full. It uses freed instead of head, so that it does not take the
 // dispatcher's lock. It may return true although the queue is not full.
 func (q *inflight) mayBeFull(more int) bool { return q.tail+uint32(more)-q.freed >= q.limit }
 
-// workID returns the id of the work request of entry seq, which its completion has too: the id of
-// the source in the upper half, and seq in the lower half.
+// workID returns the id of the work request of entry seq, which its completion has too. The upper
+// half is the id of the source, the lower half is seq.
 func (q *inflight) workID(seq uint32) uint64 { return q.id | uint64(seq) }
 
 // owns reports whether a completion with this id belongs to work of this queue.
@@ -117,7 +117,7 @@ func (q *inflight) owns(id uint64) bool { return id&^math.MaxUint32 == q.id }
 // done reports whether all entries before seq have completed.
 func (q *inflight) done(seq uint32) bool { return int32(q.head()-seq) >= 0 }
 
-// complete moves the head behind entry seq and returns the entry. It returns nil if clear has
+// complete advances the head past entry seq and returns the entry. It returns nil if clear has
 // forgotten the entry; the dispatcher's lock is held.
 func (q *inflight) complete(seq uint32) *inflightEntry {
 	if int32(seq-q.completed) < 0 {

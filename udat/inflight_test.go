@@ -19,8 +19,8 @@ func testSource(e *EVD) *source {
 	return s
 }
 
-// TestForgottenCompletions: completions of work that a reset has forgotten make no event, also
-// where the numbers wrap.
+// TestForgottenCompletions: completions of work that a reset has forgotten make no event, even if
+// the sequence numbers wrap.
 func TestForgottenCompletions(t *testing.T) {
 	for _, start := range []uint32{5, 0, 1<<32 - 2} {
 		e := &EVD{qlen: 8, ring: newEventRing(8)}
@@ -47,8 +47,8 @@ func TestForgottenCompletions(t *testing.T) {
 	}
 }
 
-// TestFull: a queue is full when what is outstanding and the batch that is about to be posted reach
-// the limit, whatever the numbers and whether or not the poster has seen yet what has completed.
+// TestFull: a queue is full when the work in flight and the current batch reach the limit, whatever
+// the sequence numbers are, and whether or not the poster has read the latest head.
 func TestFull(t *testing.T) {
 	const limit = 5
 	for _, start := range []uint32{0, 7, 1<<31 - 2, 1 << 31, 1<<32 - 3} {
@@ -68,7 +68,7 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestDone: work is done when the head has passed it, whatever the numbers.
+// TestDone: work is done when the head has advanced past it, whatever the sequence numbers are.
 func TestDone(t *testing.T) {
 	for _, start := range []uint32{0, 7, 1<<31 - 2, 1 << 31, 1<<32 - 3} {
 		for completed := range uint32(6) {
@@ -81,8 +81,8 @@ func TestDone(t *testing.T) {
 	}
 }
 
-// TestClearForgetsBinds: the outcome of binds that are outstanding when the queue is cleared is
-// unknown, of others not.
+// TestClearForgetsBinds: the outcome of binds that are in flight when the queue is cleared is
+// unknown; that of other binds is known.
 func TestClearForgetsBinds(t *testing.T) {
 	s := testSource(&EVD{})
 	q := &s.inflight
@@ -102,14 +102,14 @@ func TestClearForgetsBinds(t *testing.T) {
 	assert.Equal(t, len(r.stale), 2)
 	assert.Assert(t, r.stale[0] == &regions[1] && r.stale[1] == &regions[2])
 	assert.Equal(t, q.count(), 0)
-	// Only the context of a bind that is in flight, or that holds, finds the window.
+	// The window is found only by the context of a bind that is in flight or in force.
 	r.name(2, 200) // of a post that returns late
 	assert.Equal(t, len(ia.windows.byContext), 1)
 	assert.Assert(t, ia.windows.byContext[100] == r)
 }
 
-// TestFailureWithoutConnection: work of an endpoint that has lost its connection meanwhile may
-// still fail: there is nothing to break.
+// TestFailureWithoutConnection: work may fail after its endpoint has lost its connection: then
+// there is no connection to break.
 func TestFailureWithoutConnection(t *testing.T) {
 	e := &EVD{qlen: 8, ring: newEventRing(8)}
 	s := testSource(e)
@@ -122,7 +122,7 @@ func TestFailureWithoutConnection(t *testing.T) {
 	}
 }
 
-// TestSizes: an event has no more than two cache lines, and what a post reads of an inflight lies
+// TestSizes: an event fits in two cache lines, and the fields of an inflight that a post reads are
 // in one.
 func TestSizes(t *testing.T) {
 	assert.Equal(t, unsafe.Sizeof(Event{}), uintptr(128))

@@ -16,8 +16,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// kernelKeeps excuses the ids that Linux 6.1 keeps for minutes, if the link went down just when it
-// sent a message of theirs. See destroyTime of verbsfabric.
+// kernelKeeps allows for ids that Linux 6.1 keeps for minutes if the link went down when it sent a
+// message of the id. See destroyTime in package cm.
 func kernelKeeps(t *testing.T) {
 	for until := time.Now().Add(10 * time.Second); len(leaktest.OfLibrary()) > 0 && time.Now().Before(until); {
 		time.Sleep(10 * time.Millisecond)
@@ -58,7 +58,7 @@ func TestLinkDown(t *testing.T) {
 				}
 				ev := expect(t, e.conn, udat.EventConnectionBroken)
 				if i%4 == 0 && strings.Contains(fmt.Sprint(ev.Err()), "LOC_QP_OP_ERR") {
-					continue // its send has failed before the news of the link came
+					continue // its send failed before the event of the link came
 				}
 				assert.ErrorContains(t, ev.Err(), other+" has lost its link, address or route", "%d", i)
 			}

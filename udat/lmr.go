@@ -7,10 +7,11 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// CreateLMR registers buf. The memory remains the caller's and is pinned until Free. Do not use it
-// while operations on it are in flight. Errors: InvalidParameter if buf is empty;
-// InsufficientResources if the memory cannot be locked, or is more than the host or the control
-// group has; the text of the error names the limit.
+// CreateLMR registers buf. The memory remains the caller's and is pinned until Free. While
+// operations on the memory are in flight, the rules of the package comment (Memory) apply. Errors:
+// InvalidParameter if buf is empty; InsufficientResources if the memory cannot be locked, or if it
+// is larger than the memory of the host or of the control group; the text of the error names the
+// limit.
 //
 // Implements: dat_lmr_create.
 func (ia *IA) CreateLMR(pz *PZ, buf []byte, priv MemPriv) (*LMR, error) {
@@ -46,7 +47,7 @@ func (ia *IA) CreateLMRFromLMR(pz *PZ, region *LMR, priv MemPriv) (*LMR, error) 
 	if err := ia.object().check(op, HandleIA); err != nil {
 		return nil, err
 	}
-	if err := region.object().use(op, HandleLMR); err != nil { // until the new region too holds the memory
+	if err := region.object().use(op, HandleLMR); err != nil { // until the new region holds the memory too
 		return nil, err
 	}
 	defer region.obj.unuse()
@@ -60,8 +61,8 @@ func (ia *IA) CreateLMRFromLMR(pz *PZ, region *LMR, priv MemPriv) (*LMR, error) 
 }
 
 // CreateLMRShared registers memory that several processes share (mapped with MAP_SHARED, or from
-// shm). Each process registers it with the same id. On Linux the call returns InvalidState if the
-// memory is not shared; other systems do not check that. Otherwise it is like CreateLMR.
+// shm). Each process registers the memory with the same id. On Linux the call returns InvalidState
+// if the memory is not shared; other systems do not check that. Otherwise it is like CreateLMR.
 //
 // Implements: dat_lmr_create with DAT_MEM_TYPE_SHARED_VIRTUAL.
 func (ia *IA) CreateLMRShared(pz *PZ, buf []byte, id SharedMemoryID, priv MemPriv) (*LMR, error) {
@@ -89,7 +90,8 @@ func (ia *IA) mayRegister(op string, pz *PZ, size int, priv MemPriv) error {
 	if limit := ia.device.Attr().MaxMRSize; size <= 0 || uint64(size) > limit {
 		return fail(op, InvalidParameter, SubArg4, "length is %d bytes, must be from 1 to %d", size, limit)
 	}
-	// Devices pin all of it. Too much memory takes for ever, fails late or gets the process killed.
+	// Devices pin the whole region. An attempt to pin too much memory takes very long, fails late,
+	// or gets the process killed.
 	if size >= largeLMR {
 		if limit := hostmem.Limit(); uint64(size) > limit {
 			return fail(op, InsufficientResources, SubResourceMemory,
@@ -103,7 +105,7 @@ func (ia *IA) mayRegister(op string, pz *PZ, size int, priv MemPriv) error {
 }
 
 // largeLMR is the least size of a region that is compared with the memory of the host. Smaller
-// regions are not, because the host's memory is read from files.
+// regions are not compared, because it takes time to read the limit from files.
 const largeLMR = 16 << 20
 
 // register pins and registers the memory of l, and makes l a live object of the adapter.
@@ -134,7 +136,7 @@ func (ia *IA) register(op string, l *LMR, pz *PZ, priv MemPriv) (_ *LMR, err err
 	return l, nil
 }
 
-// access returns the access rights of the fabric for the privileges. Local read has none.
+// access returns the access rights of the fabric for the privileges. Local read needs no right.
 func (ia *IA) access(priv MemPriv) fabric.Access {
 	attr := ia.device.Attr()
 	var a fabric.Access
@@ -181,8 +183,8 @@ func (l *LMR) Context() uint32 {
 }
 
 // LMRByContext returns the region whose [LMR.Context] is context. It is for programs that store
-// contexts, as a DAT_LMR_TRIPLET does. It returns InvalidParameter if no region of the adapter has
-// the context. After a region has been freed, another one may get the same context.
+// contexts, for example in a DAT_LMR_TRIPLET. It returns InvalidParameter if no region of the
+// adapter has the context. After a region has been freed, another region may get the same context.
 //
 // Extension.
 func (ia *IA) LMRByContext(context uint32) (*LMR, error) {
@@ -230,7 +232,7 @@ func (l *LMR) RMRTriplet(off, n int) RMRTriplet {
 // Operations in flight that use the region, at this end or at a peer, fail with a protection error
 // and break their connections. The memory given to CreateLMR stays valid; the memory of AllocLMR is
 // unmapped when the last region over it is freed. Posts may run concurrently: Free waits for posts
-// in progress that use the region, and later ones return an error.
+// in progress that use the region, and later posts return an error.
 //
 // Implements: dat_lmr_free.
 func (l *LMR) Free() error {
@@ -255,7 +257,7 @@ func (l *LMR) Free() error {
 }
 
 // bindWindow counts a window that is bound to the region, and returns false if the region has been
-// freed. unbindWindow undoes it. If l is nil, bindWindow returns true and both do nothing.
+// freed. unbindWindow undoes the count. If l is nil, both do nothing, and bindWindow returns true.
 func (l *LMR) bindWindow() bool {
 	if l == nil {
 		return true

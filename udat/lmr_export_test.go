@@ -1,10 +1,10 @@
 package udat
 
-// RKey is the region's remote key, also where no remote privilege was asked for: what an attacker
-// would guess.
+// RKey returns the region's remote key, even if the region has no remote privilege: an attacker
+// could guess the key.
 func RKey(l *LMR) uint32 { return l.mr.RKey() }
 
-// Use makes the region one that an object uses, until the function that it gives is called.
+// Use takes a reference to the region, until the returned function is called.
 func (l *LMR) Use() (unuse func()) {
 	if err := l.obj.use("test", HandleLMR); err != nil {
 		panic(err)

@@ -6,22 +6,22 @@ import (
 )
 
 // LoadUint64 loads the 8 bytes at offset off of the region, atomically and in this host's byte
-// order. It is a way to poll memory that a peer writes without an event. The word is read as a
-// whole, and the program's later reads happen after it. An ordinary read of such memory promises
-// neither, and the compiler may move it out of a loop.
+// order. It serves to poll memory that a peer writes by RDMA, because such writes make no event at
+// this end. The word is read as a whole, and the program's later reads happen after the load. An
+// ordinary read promises neither, and the compiler may move an ordinary read out of a loop.
 //
 // A loaded value proves that this word has been written, and nothing else. The bytes of one RDMA
-// write may arrive in any order, so a flag at its end does not prove that the payload before it has
-// arrived. There are two ways to know that:
+// write may arrive in any order, so a flag at the end of a write does not prove that the payload
+// before the flag has arrived. There are two ways to know that the payload has arrived:
 //
 //   - The peer posts a Send, or a write with immediate data, after the payload on the same
 //     endpoint, and this end waits for the completion of its receive. DAT promises this on every
 //     device, and no load is needed.
 //   - The peer posts the flag as a second RDMA write after the payload on the same endpoint, and
 //     this end polls the flag with LoadUint64. InfiniBand and RoCE devices execute the writes of
-//     one connection in the order of posting, and so does mem0. iWARP does not promise it.
+//     one connection in the order of posting, and so does mem0. iWARP does not promise this order.
 //
-// If the word is outside the region or at an address that is no multiple of 8, LoadUint64 returns
+// If the word is outside the region, or its address is no multiple of 8, LoadUint64 returns
 // InvalidParameter. Any number of calls may run concurrently, also with transfers and with Free;
 // after Free LoadUint64 returns InvalidHandle. It does not allocate.
 //

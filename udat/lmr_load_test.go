@@ -13,8 +13,8 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// TestLoad polls a flag that a peer writes behind its payload: whenever the flag has a number, the
-// payload is of that number.
+// TestLoad polls a flag that a peer writes after its payload: when the flag has number n, the
+// payload is payload n.
 func TestLoad(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -44,7 +44,7 @@ func TestLoad(t *testing.T) {
 	})
 }
 
-// TestLoadArguments loads at every place where a word of either size may and may not be.
+// TestLoadArguments loads words of both sizes at valid and invalid offsets.
 func TestLoadArguments(t *testing.T) {
 	ia := open(t, "mem0")
 	pz, err := ia.CreatePZ()
@@ -77,8 +77,8 @@ func TestLoadArguments(t *testing.T) {
 	assert.NilError(t, err)
 }
 
-// TestLoadBesideFree frees regions, and closes adapters, while others load from their memory, which
-// is unmapped then.
+// TestLoadBesideFree frees regions and closes adapters, which unmaps the memory, while other
+// goroutines load from it.
 func TestLoadBesideFree(t *testing.T) {
 	withoutDevice(t)
 	for i := range 100 {
@@ -122,7 +122,7 @@ func TestLMRByContext(t *testing.T) {
 			assert.NilError(t, err)
 			assert.Assert(t, got == l)
 		}
-		if got, err := b.ia.LMRByContext(a.mem.Context()); err == nil { // contexts are the adapter's
+		if got, err := b.ia.LMRByContext(a.mem.Context()); err == nil { // contexts are valid only for their own adapter
 			assert.Assert(t, got == b.mem)
 		}
 		context := second.Context()

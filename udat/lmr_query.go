@@ -42,10 +42,11 @@ func (l *LMR) Query() (LMRParam, error) {
 	return p, nil
 }
 
-// LMRSyncRDMARead makes local changes to the segments visible to later RDMA reads of peers. It is
-// needed only if ProviderAttr.LMRSyncReq is true; otherwise it only checks its arguments. It
-// returns InvalidParameter if a region has been freed or belongs to another adapter, or if a
-// segment is outside its region. The segments may be of different regions and zones.
+// LMRSyncRDMARead makes local changes to the segments visible to later RDMA reads of peers. The
+// call is needed only if ProviderAttr.LMRSyncReq is true, which no device of this library reports;
+// the call only checks its arguments. It returns InvalidParameter if a region has been freed or
+// belongs to another adapter, or if a segment is outside its region. The segments may be of
+// different regions and zones.
 //
 // Implements: dat_lmr_sync_rdma_read.
 func (ia *IA) LMRSyncRDMARead(segments []LMRTriplet) error {

@@ -13,11 +13,11 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// inlineSize is a payload that devices copy when it is posted.
+// inlineSize is the size of a payload that devices copy at the post.
 const inlineSize = 64
 
-// TestFreeBesidePosts frees regions that other goroutines post small requests from, on two
-// endpoints: a post carries the region's bytes or is refused, and the process lives.
+// TestFreeBesidePosts frees regions while other goroutines post small requests from them on two
+// endpoints: each post sends the bytes of the region or is refused, and the process does not crash.
 func TestFreeBesidePosts(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: 256}, qlen: 1024})
@@ -68,9 +68,9 @@ func TestFreeBesidePosts(t *testing.T) {
 	})
 }
 
-// TestFreeWaitsForPosts frees a region while a post that has been checked has not reached the
-// device: Free returns, and the memory goes, only after it. That holds for an endpoint that is
-// being freed, too.
+// TestFreeWaitsForPosts frees a region while a post has been checked but has not reached the
+// device: Free returns, and the memory is released, only after the post. This is also true if the
+// endpoint is being freed.
 func TestFreeWaitsForPosts(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, freeEP := range []bool{false, true} {
@@ -115,7 +115,8 @@ func TestFreeWaitsForPosts(t *testing.T) {
 	})
 }
 
-// TestFreeRefusedChangesNothing: a region that could not be freed is what it was, for windows too.
+// TestFreeRefusedChangesNothing: a Free that is refused does not change the region; windows can
+// still be bound to it.
 func TestFreeRefusedChangesNothing(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})

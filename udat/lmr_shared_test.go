@@ -56,7 +56,7 @@ func TestLMRShared(t *testing.T) {
 	})
 }
 
-// TestHugeRegions: the length of a region has 64 bits, however it is made.
+// TestHugeRegions: the length of a region has 64 bits in every call that makes regions.
 func TestHugeRegions(t *testing.T) {
 	if hostmem.Limit() < 1<<32 {
 		t.Skip("this process may not use 4 GiB")
@@ -86,7 +86,7 @@ func TestHugeRegions(t *testing.T) {
 	})
 }
 
-// mistakes makes regions of what cannot be one.
+// mistakes makes calls with arguments that cannot make a region.
 func mistakes(t *testing.T, ia *udat.IA, pz *udat.PZ) {
 	t.Helper()
 	_, err := ia.CreateLMR(pz, nil, udat.PrivAll)
@@ -99,7 +99,7 @@ func mistakes(t *testing.T, ia *udat.IA, pz *udat.PZ) {
 	assert.ErrorIs(t, err, udat.ErrInvalidState)
 }
 
-// TestLMRErrorsInSoftware gets each error on a device in software whose room is used up.
+// TestLMRErrorsInSoftware provokes each error on a software device that can hold no more regions.
 func TestLMRErrorsInSoftware(t *testing.T) {
 	onSoftware(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{})
@@ -111,7 +111,8 @@ func TestLMRErrorsInSoftware(t *testing.T) {
 	})
 }
 
-// TestLMREachError gets each error of the calls that make regions; TestMemlock does on devices.
+// TestLMREachError provokes each error of the calls that make regions; TestMemlock does the same on
+// devices.
 func TestLMREachError(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		ia := open(t, dev, onFabric(func(a *fabric.Attr) { a.MaxMR = 2 }))

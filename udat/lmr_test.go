@@ -13,7 +13,7 @@ import (
 )
 
 // broken waits until each end has learnt that its connection is broken. On iWARP a fault closes the
-// TCP connection, and its end may be seen before the fault.
+// TCP connection, and the library may notice the end of the connection before the fault.
 func broken(t *testing.T, ends ...*end) {
 	t.Helper()
 	for _, e := range ends {
@@ -33,7 +33,8 @@ func parted(t *testing.T, ends ...*end) {
 	}
 }
 
-// again connects two ends whose connection is over anew, with nothing left of the last one.
+// again connects two ends again after their connection has ended, with nothing left of that
+// connection.
 func again(t *testing.T, a, b *end) {
 	t.Helper()
 	for _, e := range []*end{a, b} {
@@ -62,7 +63,7 @@ func failed(t *testing.T, evd *udat.EVD, cookie udat.Cookie, status udat.DTOStat
 	return ev
 }
 
-// TestLMR shows a region of the caller's memory.
+// TestLMR tests a region of the caller's memory.
 func TestLMR(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -101,7 +102,7 @@ func TestLMR(t *testing.T) {
 	})
 }
 
-// TestLMRPrivileges tries every privilege and its absence.
+// TestLMRPrivileges tries operations with and without every privilege.
 func TestLMRPrivileges(t *testing.T) {
 	assert.DeepEqual(t, []udat.MemPriv{udat.PrivNone, udat.PrivLocalRead, udat.PrivRemoteRead, udat.PrivLocalWrite,
 		udat.PrivRemoteWrite, udat.PrivAll},
@@ -123,9 +124,9 @@ func TestLMRPrivileges(t *testing.T) {
 		}
 		rule.Proves(t, "LMR-CREATE-04", "LMR-CREATE-06")
 		if udat.DeviceAttr(a.ia).ReadSinkRemote {
-			return // what is written locally is open to who knows the key: reads into it need that
+			return // there a region with local write also allows remote write
 		}
-		// A peer that guesses gets nothing.
+		// A peer that guesses the key gets no access.
 		for _, op := range []struct {
 			priv udat.MemPriv
 			post func(remote udat.RMRTriplet) error
@@ -155,8 +156,8 @@ func TestLMRPrivileges(t *testing.T) {
 	})
 }
 
-// noAccess waits until what a has posted last, and b refuses, has ended the connection. On iWARP
-// its completion does not say why.
+// noAccess waits until the last request of a, which b refuses, has ended the connection. On iWARP
+// the request's completion does not say why.
 func noAccess(t *testing.T, a, b *end, cookie udat.Cookie) {
 	t.Helper()
 	if !acknowledged(a) {
@@ -178,7 +179,7 @@ func checkPriv(t *testing.T, err error, allowed bool) {
 	}
 }
 
-// TestLMRErrors shows the refusals.
+// TestLMRErrors shows the errors of the calls.
 func TestLMRErrors(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{})
@@ -213,7 +214,7 @@ func TestLMRErrors(t *testing.T) {
 		assert.NilError(t, err)
 		assert.DeepEqual(t, prov.LMRMemTypesSupported, []udat.MemType{udat.MemVirtual, udat.MemLMR, udat.MemSharedVirtual})
 		rule.Proves(t, "LMR-CREATE-08")
-		// A zone is in use for as long as something is in it.
+		// A zone is in use as long as an object is in it.
 		refused(t, e.pz.Free(), udat.InvalidState, udat.SubStatePZInUse)
 		pz, err := e.ia.CreatePZ()
 		assert.NilError(t, err)
@@ -238,8 +239,8 @@ func TestLMRErrors(t *testing.T) {
 	})
 }
 
-// TestTripletsBeyond4GiB: offsets, addresses and lengths of triplets have 64 bits, and a post looks
-// at all of them.
+// TestTripletsBeyond4GiB: offsets, addresses and lengths of triplets have 64 bits, and a post
+// checks all 64 bits.
 func TestTripletsBeyond4GiB(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -250,7 +251,7 @@ func TestTripletsBeyond4GiB(t *testing.T) {
 			assert.Equal(t, local.SegmentLength, uint64(off+8))
 			assert.Equal(t, remote.SegmentLength, uint64(off+8))
 			for _, bad := range []udat.LMRTriplet{a.mem.Triplet(off, 8), a.mem.Triplet(0, off+8), a.mem.Triplet(off, off)} {
-				for range 2 { // their low halves would do
+				for range 2 { // the low halves would be valid
 					iov := []udat.LMRTriplet{bad}
 					refused(t, a.ep.PostSend(iov, 1, 0), udat.InvalidParameter, udat.SubArg3)
 					refused(t, a.ep.PostRecv(iov, 1, 0), udat.InvalidParameter, udat.SubArg3)
@@ -301,7 +302,7 @@ func TestLMRFromLMR(t *testing.T) {
 	})
 }
 
-// TestLMRExhausted: a device without room for one more region fails each kind of call.
+// TestLMRExhausted: if the device can hold no more regions, each kind of call fails.
 func TestLMRExhausted(t *testing.T) {
 	onSoftware(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{})
@@ -321,11 +322,11 @@ func TestLMRExhausted(t *testing.T) {
 	})
 }
 
-// TestLMRFree shows what becomes of operations on a region that has gone.
+// TestLMRFree shows the effect of Free on operations that use the region.
 func TestLMRFree(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
-		// A context stays good for as long as the region does.
+		// A context stays valid as long as the region exists.
 		l := b.lmr(4096, udat.PrivAll)
 		remote := l.RMRTriplet(0, 100)
 		for i := range 3 {
@@ -373,7 +374,8 @@ func TestLMRZones(t *testing.T) {
 	})
 }
 
-// TestLMRSync shows what the synchronising calls check where there is nothing to synchronise.
+// TestLMRSync shows that the synchronizing calls check their arguments although nothing needs
+// synchronizing.
 func TestLMRSync(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{})

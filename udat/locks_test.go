@@ -12,7 +12,7 @@ import (
 )
 
 // TestLockTable compares the table of locks in the documentation with the ranks, in order, and
-// shows that every lock of the package has one.
+// shows that every lock of the package has a rank.
 func TestLockTable(t *testing.T) {
 	withoutDevice(t)
 	page, err := os.ReadFile("../docs/locks.md")

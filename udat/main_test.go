@@ -7,7 +7,7 @@ import (
 	"github.com/godat/godat/internal/leaktest"
 )
 
-// roleEnv makes a second process of this test program what its value says: a role and the device.
+// roleEnv gives a second process of this test program a role and a device.
 const roleEnv = "GODAT_TEST_ROLE"
 
 func TestMain(m *testing.M) {

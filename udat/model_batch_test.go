@@ -52,7 +52,7 @@ func (w *world) batch(t *rapid.T) {
 			want, why = room, udat.InsufficientResources
 		}
 		if posted < want && len(ep.requests) > 0 && posted >= room-ep.silent {
-			want, why = posted, udat.InsufficientResources // silent successes keep their places
+			want, why = posted, udat.InsufficientResources // successful suppressed requests keep their slots
 		}
 		if why != 0 {
 			isRefused(t, err, why)
@@ -77,7 +77,8 @@ func (w *world) batch(t *rapid.T) {
 	}
 }
 
-// limit is the fewest pieces of work that may be outstanding on a queue of the endpoint.
+// limit returns the smallest limit of the queues of the endpoint. A shared receive queue does not
+// count.
 func (ep *mEP) limit() int {
 	if ep.shared {
 		return ep.attr.MaxRequestDTOs

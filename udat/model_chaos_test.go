@@ -25,8 +25,8 @@ type plan struct {
 	received        []*mOp
 }
 
-// chaos posts at both ends of a connection while it is disconnected, from several goroutines. What
-// becomes of each operation is not known, but much about all of them is.
+// chaos posts at both ends of a connection from several goroutines, while the connection is
+// disconnected. The outcome of a single operation is not known, but rules for all of them are.
 func (w *world) chaos(t *rapid.T) {
 	ep := w.anEP(t)
 	if ep.state == udat.EPConnected {
@@ -195,8 +195,8 @@ func (w *world) collect(t *rapid.T, ends []*mEP, evds []*mEVD) map[mStream][]uda
 	return events
 }
 
-// checkRequests follows the completions of requests: in order, each at most once, failures to the
-// end after the first.
+// checkRequests checks the completions of requests: they are in order, each request completes at
+// most once, and after the first failure all others fail.
 func (p *plan) checkRequests(t *rapid.T, peer *plan, events []udat.Event) {
 	left := p.requests
 	target := bytes.Clone(peer.ep.target)
@@ -243,7 +243,7 @@ func (p *plan) checkRequests(t *rapid.T, peer *plan, events []udat.Event) {
 	}
 }
 
-// checkRecvs follows the completions of receives: all of them, in order.
+// checkRecvs checks the completions of receives: all receives complete, in order.
 func (p *plan) checkRecvs(t *rapid.T, events []udat.Event) {
 	if len(events) != len(p.recvs) {
 		t.Fatalf("%d completions of %d receives", len(events), len(p.recvs))
@@ -262,7 +262,7 @@ func (p *plan) checkRecvs(t *rapid.T, events []udat.Event) {
 	}
 }
 
-// checkMessages compares what has been sent with what the peer has received.
+// checkMessages compares the messages sent with the messages that the peer has received.
 func (p *plan) checkMessages(t *rapid.T, peer *plan) {
 	if len(peer.received) < len(p.sends) {
 		t.Fatalf("%d sends have succeeded, the peer has received %d", len(p.sends), len(peer.received))

@@ -15,7 +15,7 @@ type mCNO struct {
 	may  bool // it may have been
 }
 
-// notified says that a notification event has come: it counts for the waiter, or triggers the
+// notified records that a notification event has come: it counts for the waiter, or triggers the
 // notification object.
 func (e *mEVD) notified() {
 	switch {
@@ -27,8 +27,7 @@ func (e *mEVD) notified() {
 	}
 }
 
-// mayTrigger says that something has happened that may trigger the notification object and need
-// not.
+// mayTrigger records that the notification object may have been triggered, or not.
 func (e *mEVD) mayTrigger() {
 	if e.cno != nil && !e.disabled {
 		e.cno.may = true
@@ -47,8 +46,7 @@ func (e *mEVD) modifyCNO(t *rapid.T) {
 	e.mayTrigger() // for what is queued
 }
 
-// waitCNO waits for the notification object, where it must have been triggered, and polls it
-// elsewhere.
+// waitCNO waits for the notification object if it must have been triggered, and otherwise polls it.
 func (w *world) waitCNO(t *rapid.T) {
 	c := w.cno
 	attached := slices.ContainsFunc(w.evds, func(e *mEVD) bool { return e.cno == c })

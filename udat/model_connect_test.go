@@ -9,7 +9,7 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// modelNobody is a qualifier that nobody listens on.
+// modelNobody is a qualifier on which nobody listens.
 const modelNobody = 4712
 
 func (w *world) connect(t *rapid.T) {
@@ -105,7 +105,7 @@ func (w *world) accepted(t *rapid.T, r *mCR, ep *mEP) {
 		w.shows("CR-ACCEPT-03")
 		return
 	}
-	if r.from.request != r { // who asked has gone
+	if r.from.request != r { // the initiator has given up
 		if err == nil {
 			w.answered(t, r)
 			ep.end("EPST-26 CR-ACCEPT-04", udat.EventConnectionAcceptError)

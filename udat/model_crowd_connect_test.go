@@ -11,7 +11,7 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// run connects and disconnects, and leaves both ends DISCONNECTED, where everything is flushed.
+// run connects and disconnects, and leaves both ends DISCONNECTED, with all work flushed.
 func (p *crowdPair) run(cycles int) {
 	r := p.c.rand()
 	enough := time.Now().Add(crowdTime) // for slow machines
@@ -25,7 +25,7 @@ func (p *crowdPair) run(cycles int) {
 			err = p.disconnect(r, passive)
 		}
 		last := i == cycles-1
-		if last && passive != p.b { // b's receives are only flushed by a connection of its own
+		if last && passive != p.b { // only a connection of b itself flushes its receives
 			i--
 		}
 		if err == nil && !(last && passive == p.b) {
@@ -40,8 +40,8 @@ func (p *crowdPair) run(cycles int) {
 
 func (p *crowdPair) pause(r *rand.Rand) { time.Sleep(time.Duration(r.IntN(15000)) * time.Microsecond) }
 
-// connect connects a with b, through a service point of any kind, or with an endpoint of the
-// provider's. It returns the passive end, nil if that has rejected.
+// connect connects a with b through a service point of any kind, or with an endpoint that the
+// provider makes. It returns the passive end, or nil if that end has rejected.
 func (p *crowdPair) connect(r *rand.Rand) (*crowdEnd, error) {
 	const consumer, reserved, provided = 0, 1, 2
 	way, qual, passive := r.IntN(3), p.consumer.Qual(), p.b
@@ -113,7 +113,7 @@ func (p *crowdPair) reserve() (udat.ConnQual, error) {
 	return qual, err
 }
 
-// face tells the end's posters whose memory to use.
+// face sets the peer whose memory the end's posters use.
 func (e *crowdEnd) face(peer *crowdEnd) {
 	e.mu.Lock()
 	e.peer = peer
@@ -129,7 +129,7 @@ func (e *crowdEnd) adopt(ep *udat.EP) error {
 		udat.EPParam{PZ: e.c.pz, RecvEVD: e.recv.evd, RequestEVD: e.request.evd, ConnectEVD: e.conn.evd})
 }
 
-// hear waits for the end's next connection event, which must be one of these.
+// hear waits for the end's next connection event, which must be one of those in want.
 func (e *crowdEnd) hear(want ...udat.EventNumber) error {
 	select {
 	case ev := <-e.conns:
@@ -176,8 +176,8 @@ func (p *crowdPair) disconnect(r *rand.Rand, passive *crowdEnd) error {
 		passive.hear(udat.EventConnectionDisconnected, udat.EventConnectionBroken))
 }
 
-// rest makes both ends fit for a new connection. The endpoint that the provider made is freed when
-// all has completed.
+// rest prepares both ends for a new connection. The endpoint that the provider made is freed when
+// all work has completed.
 func (p *crowdPair) rest(passive *crowdEnd) error {
 	if err := p.a.ep.Reset(); err != nil {
 		return err

@@ -9,7 +9,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// poster posts from a goroutine of its own. Its cookies name it and number its operations.
+// crowdPoster posts from its own goroutine. Its cookies contain the number of the poster and of the
+// operation.
 type crowdPoster struct {
 	end  *crowdEnd
 	id   uint64
@@ -37,7 +38,7 @@ func (p *crowdPoster) run() {
 	}
 }
 
-// begin notes an operation before it is posted, since it may complete before the post returns.
+// begin records an operation before it is posted, because it may complete before the post returns.
 func (p *crowdPoster) begin(o *crowdOp) (cookie udat.Cookie, at int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -46,7 +47,7 @@ func (p *crowdPoster) begin(o *crowdOp) (cookie udat.Cookie, at int) {
 	return udat.Cookie(p.id<<32 | p.next), p.base + int(p.next%crowdSlots)*2*crowdSlot
 }
 
-// ended notes what the post returned.
+// ended records the result of the post.
 func (p *crowdPoster) ended(cookie udat.Cookie, err error) {
 	n := uint64(cookie) & (1<<32 - 1)
 	p.mu.Lock()
@@ -58,13 +59,13 @@ func (p *crowdPoster) ended(cookie udat.Cookie, err error) {
 		p.end.c.t.Errorf("%s: operation %d was refused, and completes: %v", p.end.name, n, err)
 	}
 	delete(p.ops, n)
-	p.next-- // its memory is not used up: that of a Send which waits for a receive must last
+	p.next-- // its memory can be used again; the memory of a Send that waits for a receive cannot
 	if !errors.Is(err, udat.ErrInsufficientResources) && !errors.Is(err, udat.ErrInvalidState) {
 		p.end.c.t.Errorf("%s: %v", p.end.name, err)
 	}
 }
 
-// completed takes a completion of one of the poster's operations at an end.
+// completed handles a completion of one of the poster's operations at an end.
 func (p *crowdPoster) completed(at *crowdEnd, ev udat.Event) {
 	t := p.end.c.t
 	n := uint64(ev.Cookie) & (1<<32 - 1)
@@ -99,7 +100,7 @@ func (p *crowdPoster) completed(at *crowdEnd, ev udat.Event) {
 	}
 }
 
-// receive posts a receive, to the shared queue where there is one.
+// receive posts a receive, to the shared queue if the end has one.
 func (p *crowdPoster) receive(*rand.Rand) bool {
 	e := p.end
 	e.mu.RLock()
@@ -182,14 +183,14 @@ func (p *crowdPoster) request(r *rand.Rand) bool {
 	return err == nil
 }
 
-// taker takes the events of one dispatcher.
+// taker dequeues the events of one dispatcher.
 type taker struct {
 	c    *crowd
 	end  *crowdEnd
 	name string
 	evd  *udat.EVD
 	how  takerKind
-	mu   sync.Mutex // with several goroutines the order is only known if they take turns
+	mu   sync.Mutex // held during a dequeue: otherwise the order would not be known with several goroutines
 }
 
 type takerKind int
@@ -197,7 +198,7 @@ type takerKind int
 const (
 	waitingTaker   takerKind = iota // blocks in Wait
 	pollingTaker                    // two goroutines dequeue
-	triggeredTaker                  // looks only when the notification object names some dispatcher
+	triggeredTaker                  // dequeues only when the notification object is triggered
 )
 
 func (c *crowd) addTaker(end *crowdEnd, name string, flags udat.EVDFlags, how takerKind) *taker {
@@ -246,7 +247,7 @@ func (k *taker) wait() {
 	}
 }
 
-// drain takes all that is queued.
+// drain dequeues all events.
 func (k *taker) drain() (n int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -266,8 +267,8 @@ func (k *taker) drain() (n int) {
 	}
 }
 
-// takeTriggered takes events where a trigger has told of some: a trigger that is lost leaves them
-// there for ever.
+// takeTriggered dequeues events only after a trigger: if a trigger is lost, events stay queued for
+// ever.
 func (c *crowd) takeTriggered() {
 	for !c.stopTaking.Load() {
 		evd, err := c.cno.Wait(20 * time.Millisecond)
@@ -306,7 +307,7 @@ func (k *taker) take(ev udat.Event) {
 	}
 }
 
-// takeAsync counts the watermarks; nothing else may happen, but for broken endpoints.
+// takeAsync counts the watermark events. Other events than these and broken endpoints are errors.
 func (c *crowd) takeAsync() {
 	for !c.stopTaking.Load() {
 		ev, _, err := c.ia.AsyncEVD().Wait(20*time.Millisecond, 1)

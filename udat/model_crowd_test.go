@@ -18,14 +18,14 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// seedEnv names the seed of TestModelCrowd, instead of a random one.
+// seedEnv sets the seed of TestModelCrowd, which otherwise is random.
 const seedEnv = "GODAT_MODEL_SEED"
 
-// TestModelCrowd makes the model's calls from many goroutines at once and never waits for the world
-// to come to rest. What each call does then is not known; what must hold of all of them is: each
-// post completes exactly once with its cookie (a suppressed one at most once, and only if it
-// fails), the completions of one poster come in its order, messages arrive whole and in order, each
-// connection has one outcome and one end, all counts return to zero, and nothing hangs.
+// TestModelCrowd makes the model's calls from many goroutines at once, without waiting for results.
+// The effect of a single call is not known, but these rules must hold for all calls: each post
+// completes exactly once with its cookie (a suppressed one at most once, and only if it fails), the
+// completions of one poster come in its order, messages arrive whole and in order, each connection
+// has one outcome and one end, all counts return to zero, and nothing hangs.
 func TestModelCrowd(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		if !udat.DeviceAttr(open(t, dev)).Acknowledged {
@@ -51,13 +51,13 @@ func TestModelCrowd(t *testing.T) {
 	})
 }
 
-// crowd is one adapter and all who call on it.
+// crowd is one adapter with all goroutines that use it.
 type crowd struct {
 	t        *testing.T
 	ia       *udat.IA
 	pz       *udat.PZ
 	seed     uint64
-	exact    bool // the device tells how many receives an endpoint has taken from a shared queue
+	exact    bool // the device reports how many receives an endpoint has taken from a shared queue
 	pairs    []*crowdPair
 	ends     []*crowdEnd
 	takers   []*taker
@@ -69,7 +69,7 @@ type crowd struct {
 
 	stopPosting atomic.Bool
 	stopTaking  atomic.Bool
-	settings    atomic.Int64 // of watermarks: each makes one event at most
+	settings    atomic.Int64 // number of watermarks set: each makes at most one event
 	marks       atomic.Int64 // watermark events
 	draws       atomic.Uint64
 }
@@ -85,12 +85,12 @@ type crowdEnd struct {
 	conns               chan udat.Event
 	load                atomic.Int64 // posted, and the event has not been taken
 
-	mu   sync.RWMutex // held for reading by who posts; for writing while the endpoint is replaced
+	mu   sync.RWMutex // held for reading by posters, for writing while the endpoint is replaced
 	ep   *udat.EP     // nil: none
 	peer *crowdEnd    // whose memory its RDMA goes to
 
 	heard    sync.Mutex
-	messages map[uint64]uint64 // poster of a Send: the number of the latest message that has come
+	messages map[uint64]uint64 // by poster: the number of the latest message received from it
 }
 
 // Each queue holds few operations, each dispatcher far more events than the ends leave untaken.
@@ -124,8 +124,8 @@ func newCrowd(t *testing.T, dev string, seed uint64) *crowd {
 	return c
 }
 
-// addPair makes two ends, a and b, that connect with each other, and with provided a third, c, for
-// endpoints that the provider makes in b's place.
+// addPair makes two ends, a and b, that connect with each other. With provided it also makes an end
+// c, for endpoints that the provider makes instead of b.
 func (c *crowd) addPair(name string, srq *udat.SRQ, provided bool) {
 	p := &crowdPair{c: c, name: name}
 	var err error
@@ -155,8 +155,8 @@ func (c *crowd) addEnd(name string, srq *udat.SRQ) *crowdEnd {
 		e.window, err = c.pz.CreateRMR()
 		assert.NilError(c.t, err)
 	}
-	// One way of taking events for each stream, so that all are there: by a trigger, by blocking, by
-	// polling from two sides.
+	// Each stream uses another way to dequeue events, so that all ways are tested: after a trigger,
+	// by blocking, and by polling from two goroutines.
 	e.recv = c.addTaker(e, name+" recv", udat.EVDDTO|udat.EVDSoftware, triggeredTaker)
 	e.request = c.addTaker(e, name+" request", udat.EVDDTO|udat.EVDRMRBind, pollingTaker)
 	e.conn = c.addTaker(e, name+" conn", udat.EVDConnection|udat.EVDSoftware, waitingTaker)
@@ -194,8 +194,8 @@ func (e *crowdEnd) create() {
 	e.ep = ep
 }
 
-// run lets everybody call until the pairs have been connected that often, and then checks what must
-// hold at the end.
+// run runs all goroutines until each pair has been connected as often as cycles says, and then
+// checks the rules for the end.
 func (c *crowd) run(cycles int) {
 	var takers, posters, pairs sync.WaitGroup
 	for _, k := range c.takers {
@@ -220,7 +220,7 @@ func (c *crowd) run(cycles int) {
 	c.joined(&takers, "takers")
 }
 
-// joined waits for goroutines, which must come to an end.
+// joined waits for goroutines, which must end.
 func (c *crowd) joined(g *sync.WaitGroup, who string) {
 	done := make(chan struct{})
 	go func() { g.Wait(); close(done) }()
@@ -231,7 +231,7 @@ func (c *crowd) joined(g *sync.WaitGroup, who string) {
 	}
 }
 
-// balance checks, with all connections ended and nobody posting, that everything has completed and
+// balance checks, after all connections and posters have ended, that all work has completed and
 // every count is zero.
 func (c *crowd) balance() {
 	for _, e := range c.ends {
@@ -285,7 +285,7 @@ func (c *crowd) balance() {
 	}
 }
 
-// balanceShared checks that the shared queue has what nobody has taken and nothing else.
+// balanceShared checks that the shared queue holds exactly the receives that no endpoint has taken.
 func (c *crowd) balanceShared() {
 	want := int(c.srqLoad.Load())
 	var p udat.SRQParam
@@ -300,7 +300,8 @@ func (c *crowd) balanceShared() {
 	rule.Proves(c.t, "SRQ-POST-01", "SRQ-POST-03", "SRQ-QUERY-01", "EPST-41")
 }
 
-// close frees everything in the recommended order: it is only free to go if nothing is left in use.
+// close frees all objects in the recommended order, which succeeds only if no object is still in
+// use.
 func (c *crowd) close() {
 	if c.t.Failed() {
 		return
@@ -338,7 +339,7 @@ func (c *crowd) close() {
 	rule.Proves(c.t, "OBJ-12", "RMR-BIND-12", "LMR-FREE-01", "CNO-FREE-01")
 }
 
-// meddle asks about, and changes, what others use.
+// meddle queries and changes objects that other goroutines use.
 func (c *crowd) meddle() {
 	r := c.rand()
 	for !c.stopPosting.Load() {
@@ -390,7 +391,8 @@ func (c *crowd) meddle() {
 	}
 }
 
-// withEP calls with the endpoint of the place, if there is one, which is not replaced meanwhile.
+// withEP calls the function with the current endpoint, if there is one. The endpoint is not
+// replaced meanwhile.
 func (e *crowdEnd) withEP(call func(*udat.EP)) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
@@ -399,7 +401,8 @@ func (e *crowdEnd) withEP(call func(*udat.EP)) {
 	}
 }
 
-// message is what a Send carries: who sends it, which one it is, and a pattern to its end.
+// message fills the data of a Send: the number of the poster, the number of the message, and a
+// pattern.
 func message(b []byte, poster, number uint64) {
 	for i := range b {
 		b[i] = byte(number) + byte(i)
@@ -410,8 +413,8 @@ func message(b []byte, poster, number uint64) {
 	}
 }
 
-// hears checks a message that has come: it is whole, and later than all that its poster has sent
-// before.
+// hears checks a received message: it is complete, and later than all earlier messages of its
+// poster.
 func (e *crowdEnd) hears(b []byte) {
 	if len(b) < 16 {
 		return

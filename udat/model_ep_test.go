@@ -9,7 +9,7 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// mOp models one piece of work.
+// mOp models one request or receive.
 type mOp struct {
 	cookie udat.Cookie
 	kind   udat.OpKind
@@ -45,11 +45,11 @@ func (o *mOp) check(t *rapid.T, name string, ev udat.Event, statuses []udat.DTOS
 	}
 }
 
-// untouched is what local memory that is to be filled has been filled with.
+// untouched is the byte with which local memory is filled before a receive or a read writes to it.
 const untouched = 0xEE
 
-// got checks the local memory of a receive or a read: data in the order of the segments, and
-// nothing beyond. A read that is suppressed gives no sign when it is done.
+// got checks the local memory of a receive or a read: it contains the data in the order of the
+// segments, and nothing else was written. For a suppressed read nothing shows when it is done.
 func (o *mOp) got(t *rapid.T, data []byte) {
 	var have []byte
 	if !soon(func() bool {
@@ -74,8 +74,8 @@ type mEP struct {
 	requests   []*mOp // posted and not completed
 	recvs      []*mOp
 	sent       []*want // completions that have come since the connection began
-	silent     int     // suppressed requests that have succeeded since the last completion: the device may not know it yet
-	loose      int     // posts and completions since all was at rest: they may still be under way
+	silent     int     // suppressed requests that have succeeded since the last completion
+	loose      int     // posts and completions since the world was last at rest; they may still be in progress
 	statusSeen [2]int  // of the receives and the requests: which values of idle have been seen, as bits
 
 	shared bool // it takes receives from the shared queue
@@ -91,7 +91,7 @@ type mCR struct {
 	cr       *udat.CR // nil until the event is taken
 	from     *mEP
 	private  []byte
-	brings   *mEP // the endpoint that it brings; of the provider's once that is in a seat
+	brings   *mEP // the endpoint that the request brings; one of the provider's only after it has a seat
 	provided bool // it came to the service point whose requests bring endpoints
 }
 
@@ -99,7 +99,7 @@ func (ep *mEP) moving() bool {
 	return ep.state == udat.EPConnected || ep.state == udat.EPDisconnectPending
 }
 
-// complete makes the completion event of an operation due.
+// complete records that the completion event of an operation must come.
 func (ep *mEP) complete(o *mOp, statuses ...udat.DTOStatus) *want {
 	good := statuses[0] == udat.DTOSuccess
 	if good && o.flags&udat.CompletionSuppress != 0 {
@@ -142,7 +142,7 @@ func (ep *mEP) complete(o *mOp, statuses ...udat.DTOStatus) *want {
 	return w
 }
 
-// tell makes a connection event due.
+// tell records that a connection event must come.
 func (ep *mEP) tell(rules string, private []byte, behind []*want, numbers ...udat.EventNumber) *want {
 	w := &want{rules: rules, numbers: numbers, ep: ep, private: private, notify: true, behind: behind}
 	ep.seat.conn.add(mStream{ep, connStream}, w)
@@ -155,7 +155,7 @@ func (ep *mEP) establish(peer *mEP, private []byte, rules string) {
 	ep.greeting = ep.tell(rules, private, nil, udat.EventConnectionEstablished)
 }
 
-// end enters DISCONNECTED: what is outstanding is flushed, then comes the event, which shows the
+// end enters DISCONNECTED: the work in flight is flushed, and then the event comes, which shows the
 // rules.
 func (ep *mEP) end(rules string, events ...udat.EventNumber) {
 	ep.state, ep.peer, ep.request = udat.EPDisconnected, nil, nil
@@ -168,7 +168,7 @@ func (ep *mEP) end(rules string, events ...udat.EventNumber) {
 	ep.sent, ep.greeting, ep.silent = nil, nil, 0
 }
 
-// run does all that a connection does by itself.
+// run makes all progress that connections make by themselves.
 func (w *world) run(t *rapid.T) {
 	for again := true; again; {
 		again = false
@@ -188,14 +188,14 @@ func (w *world) run(t *rapid.T) {
 	}
 }
 
-// part ends a connection in order, from this end.
+// part disconnects gracefully from this end.
 func (ep *mEP) part(rules string) {
 	peer := ep.peer
 	ep.end(rules, udat.EventConnectionDisconnected)
 	peer.end("EPST-33", udat.EventConnectionDisconnected)
 }
 
-// step does the first request, if the peer is ready for it.
+// step executes the first request, if the peer is ready for it.
 func (ep *mEP) step() bool {
 	o, peer := ep.requests[0], ep.peer
 	if o.bad {
@@ -242,11 +242,11 @@ func (ep *mEP) step() bool {
 	return true
 }
 
-// tooLong is what the sender of a message hears that is longer than the receive.
+// tooLong lists the statuses of a Send whose message is longer than the receive.
 var tooLong = []udat.DTOStatus{udat.DTOErrRemoteResponder, udat.DTOErrTransport, udat.DTOErrFlushed}
 
-// calm says that posts on the connection can do nothing but succeed: they need not be waited for
-// one by one.
+// calm reports whether all posts on the connection must succeed, so that the model need not wait
+// for each.
 func (ep *mEP) calm() bool {
 	if ep.state != udat.EPConnected || ep.peer.state != udat.EPConnected {
 		return false

@@ -11,7 +11,7 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// want is an event that must be on a dispatcher, or come to it.
+// want is an event that must be on a dispatcher or must still come to it.
 type want struct {
 	numbers  []udat.EventNumber // any of them
 	evd      *mEVD
@@ -24,7 +24,7 @@ type want struct {
 	notify   bool
 	behind   []*want // those of them that are on the same dispatcher have been taken before
 	taken    bool
-	rules    string // what it shows that this event comes
+	rules    string // the rules that this event shows
 	onTake   func(udat.Event)
 }
 
@@ -73,15 +73,15 @@ type mWaiter struct {
 	done      chan waited
 }
 
-// controlled says that the Consumer chooses what notifies.
+// controlled reports whether the Consumer chooses which completions notify.
 func (e *mEVD) controlled() bool { return e.attached > 0 && e.chosen() }
 
-// chosen says the same of the streams that may come.
+// chosen reports the same for streams that may be attached.
 func (e *mEVD) chosen() bool {
 	return e.completion == udat.CompletionUnsignalled || e.completion == udat.CompletionSolicitedWait
 }
 
-// add says that an event must come.
+// add records that an event must come.
 func (e *mEVD) add(s mStream, w *want) {
 	if e == nil {
 		return
@@ -116,7 +116,7 @@ func streamOf(w *world, ev udat.Event) mStream {
 	return mStream{w.byEP[ev.EP], requestStream}
 }
 
-// take accounts for an event that has been taken: it must be the next of its stream.
+// take checks a dequeued event: it must be the next event of its stream.
 func (e *mEVD) take(t *rapid.T, ev udat.Event) {
 	s := streamOf(e.w, ev)
 	if len(e.streams[s]) == 0 {
@@ -173,13 +173,13 @@ func (e *mEVD) take(t *rapid.T, ev udat.Event) {
 	}
 }
 
-// settle waits until all that must come has come, and checks that nothing else has.
+// settle waits until all events that must come have come, and checks that no other event has.
 func (e *mEVD) settle(t *rapid.T) {
 	if w := e.waiter; w != nil {
 		if e.count >= w.threshold && w.notified {
 			e.returned(t, time.After(patience))
 		} else if e.completion == udat.CompletionSolicitedWait && e.count >= w.threshold {
-			// What comes while the queue is being armed counts as solicited.
+			// A completion that comes while the queue is being armed counts as solicited.
 			select {
 			case r := <-w.done:
 				e.woken(t, r)
@@ -211,7 +211,7 @@ func (e *mEVD) missing() string {
 	return s
 }
 
-// queued takes the events for the message of a failure.
+// queued dequeues the events, for the text of a failure.
 func (e *mEVD) queued() string {
 	var s string
 	for {
@@ -223,7 +223,7 @@ func (e *mEVD) queued() string {
 	}
 }
 
-// returned takes the event of the blocked call, which must return.
+// returned waits for the blocked call, which must return, and checks its event.
 func (e *mEVD) returned(t *rapid.T, late <-chan time.Time) {
 	select {
 	case r := <-e.waiter.done:
@@ -250,7 +250,7 @@ func (e *mEVD) woken(t *rapid.T, r waited) {
 	e.w.shows("EVD-WAIT-01")
 }
 
-// soon polls for a condition. It is false if that never holds.
+// soon polls for a condition. It returns false if the condition does not become true.
 func soon(cond func() bool) bool {
 	var end time.Time
 	for i := 0; !cond(); i++ {

@@ -1,7 +1,6 @@
 package udat
 
-// Pending gives tests the number of events on the dispatcher, together with what the device has for
-// it.
+// Pending returns the number of events on the dispatcher, including the completions on the device.
 func Pending(e *EVD) int {
 	e.poll()
 	return Queued(e)

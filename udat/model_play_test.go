@@ -102,7 +102,7 @@ func (w *world) anEP(t *rapid.T) *mEP {
 	return ep
 }
 
-// join connects two endpoints, all the way.
+// join connects two endpoints completely.
 func (w *world) join(t *rapid.T) {
 	var free []*mEP
 	for _, s := range w.seats {
@@ -156,8 +156,8 @@ func (w *world) create(t *rapid.T, s *seat) {
 	w.place(s, ep, attr)
 }
 
-// uncount ends the calls that count events where the seat's endpoint, whose completions notify as
-// the Consumer chooses, shall join; until then that is refused.
+// uncount ends calls that wait for more than one event on the dispatchers of the seat. Until then
+// join, which adds streams whose completions notify at the Consumer's choice, is refused.
 func (s *seat) uncount(t *rapid.T, join func() error) {
 	for _, e := range []*mEVD{s.recv, s.request} {
 		if e.waiter != nil && e.waiter.threshold != 1 && e.chosen() {
@@ -209,7 +209,7 @@ func (ep *mEP) abandon() {
 	}
 }
 
-// callDead calls with a handle that is no more.
+// callDead calls methods of a freed handle.
 func (w *world) callDead(t *rapid.T) {
 	if len(w.dead) == 0 {
 		t.Skip()

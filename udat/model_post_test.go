@@ -8,7 +8,7 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// fault is what is wrong with a post, and what it is refused with.
+// fault is an error in the arguments of a post, and the error that the post must return.
 type fault struct {
 	name string
 	with udat.ReturnType
@@ -23,7 +23,7 @@ var (
 	rdmaFaults = append([]fault{{"none", udat.InvalidParameter}, {"length", udat.LengthError}}, recvFaults...)
 )
 
-// local gives memory of the seat for an operation, in segments of these sizes.
+// memory returns memory of the seat for an operation, in segments of these sizes.
 func (s *seat) memory(sizes []int) (iov []udat.LMRTriplet, local [][]byte, total int) {
 	at := s.next
 	s.next = (s.next + modelSlot) % modelLocal
@@ -40,7 +40,8 @@ func (s *seat) memory(sizes []int) (iov []udat.LMRTriplet, local [][]byte, total
 	return iov, local, total
 }
 
-// fill makes the memory the pattern of a cookie, or what is to be filled.
+// fill fills the memory with the pattern of the cookie, or with untouched if the operation writes
+// to it.
 func (o *mOp) fill(sink bool) {
 	rng := rand.New(rand.NewPCG(uint64(o.cookie), 0))
 	for _, b := range o.local {
@@ -85,7 +86,8 @@ func (w *world) spoil(f fault, iov []udat.LMRTriplet, flags udat.CompletionFlags
 	return iov, flags
 }
 
-// pick draws one of a list, all alike: rapid's own choice prefers the first by far.
+// pick draws one element of a list, each with the same probability: rapid's own choice strongly
+// prefers the first.
 func pick[T any](t *rapid.T, list []T, label string) T {
 	return rapid.Custom(func(t *rapid.T) T {
 		i := 0
@@ -110,7 +112,7 @@ func aFault(t *rapid.T, faults []fault) fault {
 	return pick(t, faults, "fault")
 }
 
-// before brings a connection to rest on which a post may do more than succeed.
+// before brings a connection to rest if a post on it may do more than succeed.
 func (ep *mEP) before(t *rapid.T, more bool) (restless bool) {
 	busy := ep.loose+ep.silent+max(len(ep.requests), len(ep.recvs)) >= ep.limit()
 	if restless = more || ep.w.stirred || busy || !ep.calm(); restless {
@@ -170,7 +172,7 @@ func (w *world) postRecv(t *rapid.T) {
 	}
 }
 
-// legalFlags are those that each kind of request takes.
+// legalFlags lists the flags that each kind of request accepts.
 var legalFlags = map[udat.OpKind]udat.CompletionFlags{
 	udat.OpSend: udat.CompletionSuppress | udat.CompletionSolicitedWait | udat.CompletionUnsignalled |
 		udat.CompletionBarrierFence,
@@ -178,7 +180,7 @@ var legalFlags = map[udat.OpKind]udat.CompletionFlags{
 	udat.OpRDMARead:  udat.CompletionSuppress | udat.CompletionUnsignalled | udat.CompletionBarrierFence,
 }
 
-// legal leaves those of the flags that the endpoint takes.
+// legal returns those of the flags that the endpoint accepts.
 func (ep *mEP) legal(kind udat.OpKind, flags udat.CompletionFlags) udat.CompletionFlags {
 	if flags &= legalFlags[kind]; ep.attr.RequestCompletionFlags != udat.CompletionUnsignalled {
 		flags &^= udat.CompletionUnsignalled
@@ -244,7 +246,7 @@ func (ep *mEP) draw(t *rapid.T) (o *mOp, iov []udat.LMRTriplet, remote udat.RMRT
 	return o, iov, remote
 }
 
-// sends is how many sends wait for receives of the peer's.
+// sends returns the number of sends that wait for receives of the peer.
 func (ep *mEP) sends() int {
 	n := 0
 	for _, o := range ep.requests {
@@ -318,7 +320,7 @@ func (w *world) post(t *rapid.T) {
 		return
 	case err != nil && len(ep.requests) > 0 && len(ep.requests)+ep.silent >= ep.attr.MaxRequestDTOs:
 		isRefused(t, err, udat.InsufficientResources)
-		return // those that have succeeded in silence keep their places while a later one is stuck
+		return // successful suppressed requests keep their slots while a later request is stuck
 	}
 	isOK(t, err)
 	if ep.state == udat.EPDisconnected {

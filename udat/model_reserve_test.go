@@ -8,7 +8,7 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// reserved says whether the endpoint belongs to a reserved service point or to a request.
+// reserved reports whether the endpoint belongs to a reserved service point or to a request.
 func (ep *mEP) reserved() bool {
 	switch ep.state {
 	case udat.EPReserved, udat.EPPassiveConnectionPending, udat.EPTentativeConnection:
@@ -50,7 +50,8 @@ func (w *world) unreserve(t *rapid.T) {
 	w.later(func(*rapid.T) { w.shows("EPST-19 RSP-FREE-01") }) // settle has compared the state
 }
 
-// arrived says that a request has come to the reserved service point, which ends by it.
+// arrived records that a request has come to the reserved service point, which no longer exists
+// after that.
 func (w *world) arrived(r *mCR) {
 	rsp := w.rsp
 	r.brings = w.rspEP
@@ -62,7 +63,8 @@ func (w *world) arrived(r *mCR) {
 	})
 }
 
-// acceptBrought answers a request that brings its endpoint. That of the provider takes a free seat.
+// acceptBrought answers a request that brings its endpoint. An endpoint of the provider gets a free
+// seat.
 func (w *world) acceptBrought(t *rapid.T, r *mCR) {
 	p, err := r.cr.Query()
 	isOK(t, err)
@@ -101,7 +103,7 @@ func (s *seat) anyEP(other *udat.EP) *udat.EP {
 	return other
 }
 
-// furnish gives the provider's endpoint what it lacks, in a free seat.
+// furnish gives the provider's endpoint a zone and dispatchers, in a free seat.
 func (w *world) furnish(t *rapid.T, r *mCR, ep *udat.EP) bool {
 	if r.brings != nil {
 		return true // before, for an answer that did not succeed
@@ -128,8 +130,8 @@ func (w *world) furnish(t *rapid.T, r *mCR, ep *udat.EP) bool {
 	return false
 }
 
-// takenBack says that a request has been rejected: its endpoint is the Consumer's again, or the
-// provider's.
+// takenBack records that a request has been rejected, which gives its endpoint back to the Consumer
+// or to the provider.
 func (w *world) takenBack(t *rapid.T, r *mCR, local *udat.EP) {
 	switch {
 	case r.provided:

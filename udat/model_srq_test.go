@@ -48,7 +48,7 @@ func (w *world) postShared(t *rapid.T) {
 	}
 }
 
-// next takes the receive for a message to the endpoint, nil if there is none.
+// next takes the receive for a message to the endpoint, or returns nil if there is none.
 func (ep *mEP) next() *mOp {
 	list := &ep.recvs
 	if ep.shared {
@@ -65,7 +65,7 @@ func (ep *mEP) next() *mOp {
 	return o
 }
 
-// held are the receives that messages to the endpoint will go to.
+// held returns the receives that the next messages to the endpoint will take.
 func (ep *mEP) held() []*mOp {
 	if ep.shared {
 		return ep.w.srq.pool
@@ -101,7 +101,7 @@ func (w *world) setLow(t *rapid.T) {
 	s.fell("SRQ-SETLW-03")
 }
 
-// settle compares what the shared queue says of itself.
+// settle compares the queries of the shared queue with the model.
 func (s *mSRQ) settle(t *rapid.T, w *world) {
 	if s.srq == nil {
 		return

@@ -16,14 +16,14 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// stepsEnv names how many steps the model test shall make, instead of few.
+// stepsEnv sets the number of steps of the model test; the default is small.
 const stepsEnv = "GODAT_MODEL_STEPS"
 
-// modelRun is how many steps a world lives on average.
+// modelRun is the average number of steps in one world.
 const modelRun = 100
 
 // TestModel drives endpoints and dispatchers with random calls, legal and illegal, and compares all
-// that they do with a model of them. A failure shrinks to few steps; -rapid.seed repeats it.
+// results with a model. A failure is shrunk to few steps; -rapid.seed repeats it.
 func TestModel(t *testing.T) {
 	steps := 6000
 	if raceEnabled || testing.Short() {
@@ -42,7 +42,7 @@ func TestModel(t *testing.T) {
 	}
 	set("nofailfile", "true")
 	if patience < time.Minute {
-		set("shrinktime", "1ms") // who is in a hurry only wants to know that it fails
+		set("shrinktime", "1ms") // with a short patience only the failure matters
 	}
 	perRun := modelRun
 	if testing.Short() {
@@ -107,7 +107,7 @@ func model(t *rapid.T, dev string, done, seen map[string]int, proven *rule.Ledge
 	}
 }
 
-// What rapid prints of a draw.
+// The text that rapid prints for a drawn value.
 func (e *mEVD) GoString() string { return e.name }
 func (s *seat) GoString() string { return s.recv.name }
 func (ep *mEP) GoString() string { return fmt.Sprintf("%s's %v", ep.seat.recv.name, ep.state) }

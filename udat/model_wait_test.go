@@ -162,7 +162,7 @@ func (e *mEVD) resize(t *rapid.T) {
 	}
 }
 
-// query compares what the dispatcher says of itself.
+// query compares the result of Query with the model.
 func (e *mEVD) query(t *rapid.T) {
 	p, err := e.evd.Query()
 	isOK(t, err)

@@ -17,7 +17,7 @@ type mark struct {
 // set sets and arms the watermark.
 func (m *mark) set(value int) { m.value, m.armed = value, true }
 
-// passed makes the event due if the watermark is armed.
+// passed records that the event must come, if the watermark is armed.
 func (m *mark) passed(rules string) {
 	if m.armed {
 		m.armed, m.rules = false, rules
@@ -25,7 +25,7 @@ func (m *mark) passed(rules string) {
 	}
 }
 
-// came takes an event of the watermark, which must be due.
+// came handles an event of the watermark, which must be expected.
 func (m *mark) came(w *world, t *rapid.T, what string) {
 	if m == nil || m.due == 0 {
 		t.Fatalf("a watermark event of %s that nothing has made", what)
@@ -53,7 +53,7 @@ func (w *world) setWatermark(t *rapid.T) {
 	ep.holds("EP-WMARK-04")
 }
 
-// holds says that the number of receives that the endpoint holds may have passed its watermarks.
+// holds checks whether the number of receives that the endpoint holds has passed its watermarks.
 func (ep *mEP) holds(rules string) {
 	if len(ep.recvs) > ep.soft.value {
 		ep.soft.passed("EP-WMARK-01 EP-WMARK-02 " + rules)
@@ -69,8 +69,8 @@ func (ep *mEP) holds(rules string) {
 	ep.w.brokeEP = true
 }
 
-// unmark switches the watermarks of an endpoint off, so that they stay out of what cannot be
-// foretold.
+// unmark disables the watermarks of an endpoint before steps whose effect on them the model cannot
+// predict.
 func (ep *mEP) unmark(t *rapid.T) {
 	if ep.shared || (!ep.soft.armed && ep.hard == udat.WatermarkInfinite && !ep.marked) {
 		return

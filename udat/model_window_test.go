@@ -6,7 +6,7 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// opBind is the model's kind for binds, which are no kind of udat's.
+// opBind is the model's kind for binds, for which udat has no OpKind.
 const opBind udat.OpKind = 200
 
 // mWindow models a window of a seat, which is bound to parts of the memory that peers reach.
@@ -18,20 +18,20 @@ type mWindow struct {
 	unsure bool // a bind was flushed with its connection: the device may have carried it out
 }
 
-// mBind is what a bind makes of its window when it succeeds.
+// mBind is the binding that a window has after a bind succeeds.
 type mBind struct {
 	window *mWindow
 	to     mWindow
 }
 
-// done says that the bind has been carried out.
+// done records that the bind has been executed.
 func (b *mBind) done() {
 	rmr := b.window.rmr
 	*b.window = b.to
 	b.window.rmr = rmr
 }
 
-// lost says that an operation is flushed with its connection.
+// lost records that an operation is flushed with its connection.
 func (o *mOp) lost() {
 	if o.bind != nil {
 		o.bind.window.unsure = true
@@ -96,7 +96,8 @@ func (w *world) bind(t *rapid.T) {
 	w.settle(t)
 }
 
-// use draws a request that reaches the peer's memory through its window; false if it cannot.
+// use draws a request that reaches the peer's memory through its window. It returns false if that
+// is not possible.
 func (ep *mEP) use(t *rapid.T, o *mOp) (udat.RMRTriplet, bool) {
 	if ep.peer == nil || ep.peer.seat.window == nil || !oneIn(t, 3, "window") {
 		return udat.RMRTriplet{}, false
@@ -126,7 +127,8 @@ func (ep *mEP) use(t *rapid.T, o *mOp) (udat.RMRTriplet, bool) {
 	return remote, true
 }
 
-// queryWindow compares what the window of a seat says of itself, and whether its region is in use.
+// queryWindow compares the query of the window of a seat with the model, and checks whether its
+// region is in use.
 func (w *world) queryWindow(t *rapid.T) {
 	s := pick(t, w.seats, "seat")
 	if s.window == nil || s.window.unsure {

@@ -23,7 +23,7 @@ type seat struct {
 	next                int      // offset of the local memory to use next
 }
 
-// world is one adapter with all that the model knows of it.
+// world is one adapter with everything that the model knows about it.
 type world struct {
 	ia       *udat.IA
 	pz       *udat.PZ
@@ -120,7 +120,7 @@ func (w *world) newEVD(t *rapid.T, name string, flags udat.EVDFlags, completion 
 	return e
 }
 
-// newSeat makes dispatchers in one of the ways in which streams and completion flags go together.
+// newSeat makes dispatchers in one of the allowed combinations of streams and completion flags.
 func (w *world) newSeat(t *rapid.T, i int) *seat {
 	const (
 		apart = iota
@@ -176,15 +176,15 @@ func (w *world) cookie() udat.Cookie {
 	return w.cookies
 }
 
-// note keeps what has been done for those who must understand a failure.
+// note records a step, for the text of a failure.
 func (w *world) note(format string, args ...any) {
 	w.trace = append(w.trace, fmt.Sprintf(format, args...))
 }
 
-// later leaves a check until everything has come.
+// later defers a check until all expected events have come.
 func (w *world) later(check func(*rapid.T)) { w.due = append(w.due, check) }
 
-// settle waits until everything has come that must, and checks that it is as it must be.
+// settle waits until all expected events have come, and compares all objects with the model.
 func (w *world) settle(t *rapid.T) {
 	w.run(t)
 	w.stirred = false
@@ -211,7 +211,7 @@ func (w *world) settle(t *rapid.T) {
 	}
 }
 
-// marksDue is the number of watermark events that must come.
+// marksDue returns the number of watermark events that must come.
 func (w *world) marksDue() int {
 	n := w.srq.low.due
 	for _, s := range w.seats {
@@ -222,7 +222,7 @@ func (w *world) marksDue() int {
 	return n
 }
 
-// asyncs takes the asynchronous events: nothing but what is known to have happened.
+// asyncs dequeues the asynchronous events and checks that the model expects each of them.
 func (w *world) asyncs(t *rapid.T) {
 	for {
 		ev, err := w.ia.AsyncEVD().Dequeue()
@@ -253,7 +253,7 @@ func (w *world) asyncs(t *rapid.T) {
 	}
 }
 
-// settle compares what the endpoint says of itself.
+// settle compares the queries of the endpoint with the model.
 func (ep *mEP) settle(t *rapid.T) {
 	ep.loose = 0
 	var state udat.EPState

@@ -11,8 +11,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// TestNames compares what numbers print as with testdata/names.txt, a line for each that has a
-// name.
+// TestNames compares the texts of all named numbers with testdata/names.txt, which has a line for
+// each.
 func TestNames(t *testing.T) {
 	withoutDevice(t)
 	var got strings.Builder

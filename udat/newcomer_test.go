@@ -11,8 +11,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// TestNewcomer provokes the errors of docs/errors.md that this package makes: each says what the
-// page quotes, and what to do.
+// TestNewcomer provokes the errors of docs/errors.md that this package returns: each text contains
+// the quotation of the page, and advice.
 func TestNewcomer(t *testing.T) {
 	withoutDevice(t)
 	page, err := os.ReadFile("../docs/errors.md")

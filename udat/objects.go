@@ -11,9 +11,9 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// This file has the types of all objects, with the lock that guards each field. The types stand in
-// one file because they point to each other in circles. The methods are in other files, which form
-// layers: each file calls only files of lower layers.
+// This file contains the types of all objects, with the lock that guards each field. The types are
+// in one file because they refer to each other. The methods are in other files, which form layers:
+// the code of each file calls only code of lower layers.
 
 // HandleType is the kind of a DAT object.
 type HandleType uint32
@@ -39,8 +39,8 @@ type Handle interface {
 	object() *object
 }
 
-// object is the common part of all DAT objects. refs counts the users of the object; ia.mu guards
-// it.
+// object is the common part of all DAT objects. refs is the number of users of the object; ia.mu
+// guards refs.
 type object struct {
 	kind    HandleType
 	live    atomic.Bool
@@ -56,14 +56,14 @@ type IA struct {
 	name   string
 	unname func() // releases the registered name that Open was called with
 	device fabric.Device
-	has    fabric.Attr // a copy of the device's attributes: device.Attr would cost each post 100 instructions
+	has    fabric.Attr // the device's attributes, copied because device.Attr would cost each post 100 instructions
 	settings
 
 	opened   chan struct{} // closed at the end of Open; asynchronous events of the device wait until then
 	asyncEVD *EVD          // set before opened is closed; nil if the adapter has none
 	ownAsync bool
 
-	mu      ranked[rankIA] // guards closed, objects to watching, unconfirmed, and the refs of the objects
+	mu      ranked[rankIA] // guards closed, the fields from objects to watching, unconfirmed, and refs of all objects
 	closed  bool
 	objects [handleKinds]map[*object]Handle
 	posting map[*EP]struct{} // endpoints that may have posts in progress, including endpoints being freed
@@ -73,7 +73,7 @@ type IA struct {
 	flusher   *flusher
 	poller    poller
 
-	unconfirmed []unconfirmed // accepts, oldest first; it may contain accepts that have ended
+	unconfirmed []unconfirmed // accepts, oldest first; some may have ended already
 
 	windows windowTable
 	regions sync.Map            // *LMR by lmr_context
@@ -138,7 +138,7 @@ type LMR struct {
 
 	mu      ranked[rankLMR]
 	freed   bool
-	windows int // number of windows that are bound to the region, or may be
+	windows int // number of windows that are or may be bound to the region
 }
 
 func (l *LMR) object() *object {
@@ -164,7 +164,7 @@ type RMRTriplet struct {
 	SegmentLength uint64
 }
 
-// MemType is the kind of memory that a region was made of.
+// MemType is the kind of memory that a region was made from.
 type MemType uint32
 
 // Memory types.
@@ -178,7 +178,8 @@ const (
 type SharedMemoryID [40]byte
 
 // RMR is a remote memory region: a window that can be bound to part of an LMR, and later to another
-// part. A peer that has its context can access only the bound part, and only while it is bound.
+// part. A peer that has the window's context can access only the bound part, and only while the
+// window is bound.
 type RMR struct {
 	obj object
 	pz  *PZ
@@ -209,7 +210,7 @@ type binding struct {
 	triplet LMRTriplet
 	priv    MemPriv
 	context uint32
-	live    bool // posted while connected; if it is flushed, the device may have executed it
+	live    bool // posted while connected; if the bind is flushed, the device may have executed it
 }
 
 // windowTable finds a window by its context after a peer has invalidated the context.
@@ -238,19 +239,20 @@ func (c *CNO) object() *object {
 }
 
 // WaitAgent is an OS wait proxy agent: a function that one trigger of a notification object calls,
-// on a new goroutine. Its argument is the dispatcher that has events. It is nil if the last
-// dispatcher has been freed or the adapter closed.
+// on a new goroutine. The argument is the dispatcher that has events, or nil if the last dispatcher
+// has been freed or the adapter closed.
 type WaitAgent func(*EVD)
 
 // EVD is an event dispatcher: a bounded queue of events. Its streams feed it: completions,
 // connection events, connection requests, asynchronous events and software events. All methods are
 // safe for concurrent use, but only one call may be blocked in Wait.
 //
-// Calls that wait or dequeue poll the device for completions. While there are none, the adapter
-// polls now and then. Completions are queued in the order in which the device reports them. If more
-// events come than the queue's length, the queue overflows, and the adapter's asynchronous
-// dispatcher receives one event about it. An overflowed queue still keeps 4096 more events, or as
-// many as the depth of its completion queue if that is more; further events are lost.
+// Calls that wait or dequeue poll the device for completions. While no such call runs, the adapter
+// drains the completions of connected endpoints in the background. Completions are queued in the
+// order in which the device reports them. If the queue gets more events than its length, the queue
+// overflows, and the adapter's asynchronous dispatcher receives one event about it. An overflowed
+// queue still keeps 4096 more events, or as many as the depth of its completion queue if that is
+// more; further events are lost.
 type EVD struct {
 	obj   object
 	flags EVDFlags
@@ -273,7 +275,7 @@ type EVD struct {
 	overrun    bool // the completion queue has lost completions
 	dead       bool
 	discard    bool     // the dispatcher is the sink, whose completions make no events
-	after      []func() // reports of failures, to be called after mu is unlocked; empty whenever it is unlocked
+	after      []func() // reports of failures, to be called after mu is unlocked; empty whenever mu is unlocked
 
 	cno *CNO // nil: none
 
@@ -291,7 +293,7 @@ func (e *EVD) object() *object {
 	return &e.obj
 }
 
-// SRQ is a shared receive queue. All endpoints that are made with it consume its receives.
+// SRQ is a shared receive queue. All endpoints that are made with the queue consume its receives.
 type SRQ struct {
 	obj    object
 	pz     *PZ
@@ -347,7 +349,7 @@ type EP struct {
 	modifying ranked[rankModifying] // held by Modify; only Modify changes pz, attr and the dispatchers
 
 	mu    ranked[rankEP]             // guards changes of the state
-	conn  atomic.Pointer[connection] // the connection or the attempt at one; nil: none; changed under mu
+	conn  atomic.Pointer[connection] // the connection or the attempt to connect; nil: neither; changed under mu
 	timer *time.Timer
 	wmark watermarks
 
@@ -365,10 +367,10 @@ func (ep *EP) object() *object {
 type requestQueue struct {
 	mu         ranked[rankRequests]
 	suppressed uint32 // number of consecutive suppressed posts that asked for no completion
-	fence      uint32 // number of the latest fenced request
+	fence      uint32 // sequence number of the latest fenced request
 	fenced     bool   // the request fence may be in flight
 	marked     bool   // a request that the library posted may be in flight
-	marker     uint32 // number of that request
+	marker     uint32 // sequence number of that request
 	inline     int
 	qp         fabric.QP
 	inflight   *inflight // Modify replaces it together with source, under ep.mu and mu
@@ -394,14 +396,14 @@ type recvQueue struct {
 type batch[WR any] struct {
 	wrs    []WR
 	sges   []fabric.SGE
-	oneWR  [1]WR // the first memory of wrs, as oneIOV is of sges
+	oneWR  [1]WR // the initial storage of wrs; oneIOV is that of sges
 	oneIOV [defaultIOV]fabric.SGE
 }
 
 // watermarks are the high watermarks on the number of receives that an endpoint holds. ep.mu guards
 // all fields but armed.
 type watermarks struct {
-	armed      atomic.Bool // at least one watermark is set and has not fired
+	armed      atomic.Bool // soft is set and has not fired, or hard is set
 	soft, hard int
 	softArmed  bool
 	passed     bool // the endpoint took more than hard receives from the shared queue
@@ -413,18 +415,18 @@ type connection struct {
 	conn      fabric.Conn // nil after the attempt has been given up
 	began     time.Time
 	notice    *time.Timer // logs an attempt that takes long
-	suspected *time.Timer // runs after work has been flushed for an unknown reason, and then breaks the connection
+	suspected *time.Timer // breaks the connection some time after work was flushed for an unknown reason
 	active    bool        // counted in IA.activeEPs and EVD.connected
 
 	// Set in FLUSHING: the last event, and the tails of the queues at the end of the connection.
 	// The event is queued when all work before the tails has completed, or when flushWait has
-	// passed since ended.
+	// passed since the time in ended.
 	disconnectEvent *Event
 	requests, recvs uint32
 	ended           time.Time // zero until the connection ends
 	peerLeft        bool      // the connection ended because the peer disconnected
 
-	failed atomic.Pointer[error] // why work has failed first, which explains why the peer disconnected
+	failed atomic.Pointer[error] // the first failure of work; it explains why the peer disconnected
 	watch  peerWatch
 }
 

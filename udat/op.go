@@ -23,7 +23,7 @@ const (
 	opKinds
 )
 
-// Op is one operation of a PostBatch. The posts of a single operation make one from their
+// Op is one operation of a PostBatch. The methods that post a single operation make an Op of their
 // arguments.
 type Op struct {
 	Kind   OpKind
@@ -146,7 +146,8 @@ func (r *opRule) maxLength(a *EPAttr) (uint64, string) {
 }
 
 // rawImmediate converts between an integer and immediate data in network byte order, so that the
-// wire carries the bytes that the integer has in this host's memory. It is its own inverse.
+// network carries the bytes that the integer has in this host's memory. The function is its own
+// inverse.
 func rawImmediate(v uint32) uint32 {
 	var b [4]byte
 	binary.NativeEndian.PutUint32(b[:], v)

@@ -16,7 +16,7 @@ type openOptions struct {
 	asyncEVD  *EVD
 	noAsync   bool
 	fabric    fabric.Options
-	match     func() error                      // compares the requested version with the adapter's; nil: any matches
+	match     func() error                      // compares the requested version with the adapter's; nil: no check
 	wrap      func(fabric.Fabric) fabric.Fabric // wraps each fabric, for tests; nil: the fabrics are used as they are
 	settings
 }
@@ -60,10 +60,10 @@ func WithVersion(major, minor int, threadSafe bool) Option {
 }
 
 // WithForeignConnectEVDs lets the adapter's endpoints use a connect dispatcher of another adapter,
-// if that dispatcher has no streams of completions. After the dispatcher is freed, their connection
-// events are dropped.
+// if that dispatcher has no streams of completions. After the dispatcher is freed, the connection
+// events of these endpoints are dropped.
 //
-// Extension. OpenFabrics DAPL allows it, and its dapltest does it.
+// Extension. OpenFabrics DAPL allows this use, and its program dapltest does so.
 func WithForeignConnectEVDs() Option {
 	return func(o *openOptions) error {
 		o.foreignConnect = true
@@ -106,7 +106,8 @@ func WithAsyncEVD(evd *EVD) Option {
 
 // WithoutAsyncEVD opens the adapter without a dispatcher for asynchronous events
 // (DAT_EVD_ASYNC_EXISTS). The adapter's asynchronous events go to the asynchronous dispatchers of
-// all other adapters of the same device in this process. If there are none, the events are lost.
+// all other adapters of the same device in this process. If there is no such dispatcher, the events
+// are lost.
 //
 // Extension. It is an argument of dat_ia_open.
 func WithoutAsyncEVD() Option {
@@ -129,7 +130,8 @@ func WithRNRRetry(n int) Option {
 }
 
 // WithRetry sets how often a request is sent again if the peer does not acknowledge it: 0 to 7
-// times. The default is 7. On soft-RoCE it is 6, because soft-RoCE retries for ever with 7.
+// times. The default is 7; on soft-RoCE the default is 6, because with 7 soft-RoCE retries for
+// ever.
 //
 // Extension.
 func WithRetry(n int) Option {
@@ -152,7 +154,9 @@ func WithTOS(tos int) Option {
 }
 
 // WithServiceLevel sets the service level of the adapter's connections, 0 to 15; on RoCE it is the
-// VLAN priority. Both ends must use the same level.
+// VLAN priority. The level applies to the packets that this end sends. The library does not check
+// the peer's level: if the two differ, the two directions of the connection have different
+// priorities.
 //
 // Extension.
 func WithServiceLevel(sl int) Option {
@@ -161,7 +165,8 @@ func WithServiceLevel(sl int) Option {
 
 // WithGIDIndex selects the entry of the port's GID table that the adapter's connections use. The
 // adapter then has only the address of that entry. On RoCE the entry also selects version 1 or 2 of
-// the protocol, and both ends must use the same version.
+// the protocol. Both ends must use the same version, because the two versions cannot exchange
+// packets.
 //
 // Extension.
 func WithGIDIndex(index int) Option {
@@ -189,7 +194,8 @@ func pathOption(what string, n, most int, field func(*fabric.PathOptions) **uint
 }
 
 // WithMTU sets the path MTU of the adapter's connections in bytes: 256, 512, 1024, 2048 or 4096, at
-// most the MTU of the port. Both ends must use the same MTU.
+// most the MTU of the port. Both ends must use the same MTU. Otherwise a message that is longer
+// than the smaller MTU fails, and the connection breaks.
 //
 // Extension.
 func WithMTU(bytes int) Option {
@@ -204,8 +210,8 @@ func WithMTU(bytes int) Option {
 
 // WithChecksums sets whether this end of a connection requests a checksum (CRC32c) of each message.
 // It is for the device tcp; on other devices Open returns ErrModelNotSupported. Both ends use
-// checksums if one of them requests them. The default is on between hosts and off within a host,
-// because there no network can change the bytes.
+// checksums if either end requests them. The default is on between hosts, and off within a host,
+// because no network can change the bytes there.
 //
 // Extension.
 func WithChecksums(on bool) Option {
@@ -218,9 +224,9 @@ func WithChecksums(on bool) Option {
 // WithSpin sets how long a blocked EVD.Wait polls before it parks: at most d, up to a second; the
 // default is 50 microseconds, and 0 disables polling. Each dispatcher measures whether polling
 // makes its waits shorter. If it does not, only a part of the waits polls: at first 1 in 5, later
-// down to 1 in 33. At most half of the processors poll at once, but always at least one call may. A
-// call polls in bursts of 16, each in one crossing into C. Calls do not poll on dispatchers of
-// SOLICITED_WAIT streams, because only the device knows which completion was solicited.
+// down to 1 in 33. At most half of the processors poll at once, but one call may always poll. A
+// call polls in bursts of 16 polls; each burst is one call into C. Calls do not poll on dispatchers
+// of SOLICITED_WAIT streams, because only the device knows which completion was solicited.
 //
 // Extension.
 func WithSpin(d time.Duration) Option {
@@ -235,12 +241,12 @@ func WithSpin(d time.Duration) Option {
 
 // WithKeepAlive sets the interval of the keep-alive, from a second to an hour; the default is 10
 // seconds, and 0 disables it. If nothing is in flight on a connection and nothing has arrived for
-// an interval, the adapter sends a zero-length RDMA write. The peer's device acknowledges it; it
-// makes no event at either end. If the peer's device does not answer, the connection is broken
-// within 5 intervals, or when the device gives up if that is sooner; [Event.Err] has the reason.
-// The package comment lists the exceptions. A peer that is slow or stopped, or has no receives
-// posted, keeps its connection, because its device still answers. A connection to a host that has
-// restarted breaks.
+// an interval, the adapter sends a zero-length RDMA write. The peer's device acknowledges the
+// write, and neither end gets an event. If the peer's device does not answer, the connection is
+// broken within 5 intervals, or sooner if this end's device gives up the write; [Event.Err] has the
+// reason. The package comment lists the exceptions. A peer that is slow or stopped, or has no
+// receives posted, keeps its connection, because its device still answers. A connection to a host
+// that has restarted breaks.
 //
 // Extension.
 func WithKeepAlive(d time.Duration) Option {
@@ -262,8 +268,9 @@ const (
 )
 
 // WithLogger sets the logger for attempts to connect. An attempt that has had no answer for 2
-// seconds is logged once, with what it waits for. Without this option, or if log is nil, nothing is
-// logged. The outcome of the attempt is an event in any case; see [Event.Err].
+// seconds is logged once; the message says what the attempt waits for. Without this option, or if
+// log is nil, nothing is logged. The outcome of the attempt is an event in any case; see
+// [Event.Err].
 //
 // Extension.
 func WithLogger(log *slog.Logger) Option {

@@ -12,8 +12,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// TestAddressSpace: memory that does not fit into the process's limit of address space is refused
-// with that limit. Where there is none, nothing is said of one.
+// TestAddressSpace: if memory does not fit into the process's limit of address space, the error
+// names the limit. If there is no limit, the error names none.
 func TestAddressSpace(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{})

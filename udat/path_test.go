@@ -8,8 +8,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// TestPath: the device has the path that the options of Open ask for, at both ends; what a fabric
-// has not is refused.
+// TestPath: the device uses the path that the options of Open request, at both ends. An option that
+// a fabric does not support is refused.
 func TestPath(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		plain := newEnd(t, dev, setup{})
@@ -48,7 +48,7 @@ func TestPath(t *testing.T) {
 		by, err := plain.ep.Path()
 		assert.NilError(t, err)
 		retries := uint8(7)
-		if attr.VendorName == "Soft-RoCE" { // 7 are for ever there
+		if attr.VendorName == "Soft-RoCE" { // there 7 means without limit
 			retries = 6
 		}
 		assert.Equal(t, by.Retry, retries)
@@ -72,8 +72,8 @@ func TestPath(t *testing.T) {
 	})
 }
 
-// TestWithChecksums: the device tcp takes either choice, also another than the peer's; other
-// devices refuse the option.
+// TestWithChecksums: the device tcp accepts both values, also if the peer's differs; other devices
+// refuse the option.
 func TestWithChecksums(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		kind := udat.DeviceAttr(newEnd(t, dev, setup{}).ia).Info.Fabric

@@ -12,7 +12,8 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// hostile are contents of private data that a length kept inside it would be taken for, or lost in.
+// hostile returns contents of private data that could be confused with a length or marker stored in
+// the same field.
 func hostile(n int) map[string][]byte {
 	counting := make([]byte, n)
 	for i := range counting {
@@ -33,7 +34,7 @@ func privateSizes(t *testing.T, ia *udat.IA) (most, reject int) {
 	assert.NilError(t, err)
 	d := udat.DeviceAttr(ia)
 	assert.DeepEqual(t, []int{p.MaxPrivateDataSize, p.MaxRejectDataSize}, []int{d.MaxConnData, d.MaxRejectData})
-	least := 56 // all that a request on InfiniBand has
+	least := 56 // the size of the field in a request on InfiniBand
 	if !d.Acknowledged {
 		least = 64 // DAT's, on iWARP
 	}
@@ -42,7 +43,8 @@ func privateSizes(t *testing.T, ia *udat.IA) (most, reject int) {
 }
 
 // TestPrivateData carries data of every length up to 56 bytes, and of the greatest lengths, with
-// hostile contents, by connect, accept and reject: it arrives to the byte, and the events say so.
+// hostile contents, by connect, accept and reject: it arrives unchanged, and is not marked as
+// padded.
 func TestPrivateData(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -53,7 +55,7 @@ func TestPrivateData(t *testing.T) {
 			assert.Assert(t, bytes.Equal(got, want) && !padded, "%s: %d bytes %x (padded: %v), want %d bytes %x", what,
 				len(got), got, padded, len(want), want)
 		}
-		// what came with ESTABLISHED is the endpoint's for as long as it has the connection
+		// the private data of ESTABLISHED stays valid as long as the endpoint has the connection
 		type kept struct{ got, want []byte }
 		var all []kept
 		asked := func(out []byte) *udat.CR {
@@ -127,7 +129,7 @@ func TestPrivateData(t *testing.T) {
 	})
 }
 
-// TestPrivateDataStays: the data that came with ESTABLISHED is the endpoint's in all states of the
+// TestPrivateDataStays: the private data of ESTABLISHED stays valid in all states of the
 // connection.
 func TestPrivateDataStays(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
@@ -154,8 +156,8 @@ func TestPrivateDataStays(t *testing.T) {
 	})
 }
 
-// TestPrivateDataPadded: where the fabric does not know the length, the event says so; and a reject
-// that is no Consumer's reports its data.
+// TestPrivateDataPadded: if the fabric does not know the length, the data is marked as padded. A
+// reject by a program that is no Consumer reports its data.
 func TestPrivateDataPadded(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		for kind, want := range map[fabric.ConnEventKind]udat.EventNumber{

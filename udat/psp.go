@@ -9,8 +9,8 @@ import "github.com/godat/godat/udat/internal/fabric"
 // later. [EVD.Resize] changes the number of places.
 //
 // With PSPConsumer the Consumer answers each request with an endpoint of its own. With PSPProvider
-// each request brings an endpoint in TENTATIVE, without zone and dispatchers. Set these with
-// [EP.Modify] before Accept.
+// each request brings an endpoint in TENTATIVE, without zone and dispatchers. Set the zone and the
+// dispatchers with [EP.Modify] before Accept.
 //
 // Errors: ConnQualInUse if another program or service point listens on the port;
 // ConnQualUnavailable if this process may not use the port; InvalidParameter if qual is 0 or flags
@@ -30,7 +30,7 @@ func (ia *IA) CreatePSP(qual ConnQual, evd *EVD, flags PSPFlags) (*PSP, error) {
 }
 
 // CreatePSPAny is CreatePSP on a free qualifier above 1023, which it chooses and returns. It
-// returns ConnQualUnavailable if none is free.
+// returns ConnQualUnavailable if no qualifier is free.
 //
 // Implements: dat_psp_create_any.
 func (ia *IA) CreatePSPAny(evd *EVD, flags PSPFlags) (ConnQual, *PSP, error) {
@@ -53,7 +53,7 @@ func (ia *IA) newPSP(op string, qual ConnQual, port uint16, evd *EVD, flags PSPF
 		return nil, err
 	}
 	p := &PSP{qual: qual, evd: evd, flags: flags}
-	// A request may come before listen returns. It then waits for the lock.
+	// A request may arrive before listen returns. Its handler then waits for p.mu.
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	listener, err := ia.listen(op, port, p)
@@ -125,8 +125,8 @@ func (p *PSP) take(r fabric.Request) bool {
 	return p.obj.ia.newCR(a)
 }
 
-// providerEP makes the endpoint that a request brings. It has no zone and no dispatchers, and the
-// read depths that the peer offers.
+// providerEP makes the endpoint that a request brings. The endpoint has no zone and no dispatchers,
+// and has the read depths that the peer offers.
 func (ia *IA) providerEP(r fabric.Request) (*EP, error) {
 	in, out := r.ReadDepths()
 	ep, err := ia.newEP("psp", nil, nil, nil, nil, nil, &EPAttr{MaxRDMAReadIn: orNone(in), MaxRDMAReadOut: orNone(out)})

@@ -66,8 +66,8 @@ func TestPSP(t *testing.T) {
 	})
 }
 
-// TestPSPFreeLeavesRequests frees service points whose requests are taken or still queued: they and
-// the provider's endpoints are as good as ever.
+// TestPSPFreeLeavesRequests frees service points whose requests are dequeued or still queued: the
+// requests and the provider's endpoints can still be used.
 func TestPSPFreeLeavesRequests(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, flags := range []udat.PSPFlags{udat.PSPConsumer, udat.PSPProvider} {
@@ -115,7 +115,7 @@ func TestPSPFreeLeavesRequests(t *testing.T) {
 	})
 }
 
-// TestPSPErrors shows the refusals.
+// TestPSPErrors shows the errors of the calls.
 func TestPSPErrors(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		b := newEnd(t, dev, setup{})
@@ -147,7 +147,7 @@ func TestPSPErrors(t *testing.T) {
 	})
 }
 
-// TestPSPNoneLeft takes all free qualifiers.
+// TestPSPNoneLeft uses up all free qualifiers.
 func TestPSPNoneLeft(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		b := newEnd(t, dev, setup{})
@@ -162,8 +162,8 @@ func TestPSPNoneLeft(t *testing.T) {
 	})
 }
 
-// called starts n calls to a qualifier, each by an end of its own, and waits until the dispatcher
-// has as many more events.
+// called starts n connects to a qualifier, each by a new end, and waits until the dispatcher has n
+// more events.
 func called(t *testing.T, dev string, b *end, qual udat.ConnQual, evd *udat.EVD, n int) {
 	t.Helper()
 	for range n {
@@ -173,7 +173,7 @@ func called(t *testing.T, dev string, b *end, qual udat.ConnQual, evd *udat.EVD,
 	}
 }
 
-// turnedAway makes a call that must find no place.
+// turnedAway makes a connect that must be refused because there is no place.
 func turnedAway(t *testing.T, dev string, b *end, qual udat.ConnQual) {
 	t.Helper()
 	a := newEnd(t, dev, setup{})
@@ -181,9 +181,9 @@ func turnedAway(t *testing.T, dev string, b *end, qual udat.ConnQual) {
 	expect(t, a.conn, udat.EventConnectionNonPeerRejected)
 }
 
-// TestPSPBacklog: the backlog of a service point is its dispatcher's queue. A request takes a place
-// while its event is queued, and none once the event is taken, whether or not the request has been
-// answered. A refusal is no overflow.
+// TestPSPBacklog: the backlog of a service point is its dispatcher's queue. A request occupies a
+// place until its event is dequeued, whether or not the request has been answered. A refusal is no
+// overflow.
 func TestPSPBacklog(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, flags := range []udat.PSPFlags{udat.PSPConsumer, udat.PSPProvider} {
@@ -217,7 +217,7 @@ func TestPSPBacklog(t *testing.T) {
 			turnedAway(t, dev, b, qual)
 			rule.Proves(t, "PSP-CREATE-03", "PSP-CREATE-04", "EVD-55")
 
-			assert.NilError(t, open[0].Reject(nil)) // an answer frees no place: the event has left its own
+			assert.NilError(t, open[0].Reject(nil)) // an answer frees no place: the place was freed when the event was dequeued
 			turnedAway(t, dev, b, qual)
 			assert.NilError(t, small.Resize(3))
 			called(t, dev, b, qual, small, 1)
@@ -228,8 +228,8 @@ func TestPSPBacklog(t *testing.T) {
 			take(1)
 			rule.Proves(t, "PSP-CREATE-03", "EVD-55", "EVD-RESIZE-01")
 
-			// A request that is handed off takes a place in the other queue, and in no longer than its event
-			// does.
+			// A request that is handed off occupies a place in the other queue until its event
+			// there is dequeued.
 			assert.NilError(t, open[1].Handoff(otherQual))
 			assert.ErrorIs(t, open[2].Handoff(otherQual), udat.ErrInsufficientResources)
 			turnedAway(t, dev, b, otherQual)
@@ -243,7 +243,7 @@ func TestPSPBacklog(t *testing.T) {
 			rule.Proves(t, "PSP-CREATE-03", "EVD-55")
 
 			empty(t, b.ia.AsyncEVD())
-			for _, evd := range []*udat.EVD{small, other} { // a peer that has not heard of its refusal calls again
+			for _, evd := range []*udat.EVD{small, other} { // a peer that has not received its refusal sends the request again
 				for ev, err := evd.Dequeue(); err == nil; ev, err = evd.Dequeue() {
 					open = append(open, ev.CR)
 				}
@@ -251,8 +251,8 @@ func TestPSPBacklog(t *testing.T) {
 			for _, cr := range open[1:] {
 				assert.NilError(t, cr.Reject(nil))
 			}
-			// Nothing is left of the requests that were refused: not the endpoints that a provider would
-			// bring.
+			// Nothing is left of the refused requests, not even the endpoints that the provider
+			// made for them.
 			assert.NilError(t, psp.Free())
 			assert.NilError(t, otherPSP.Free())
 			for _, h := range []interface{ Free() error }{small, other, b.ep, b.mem, b.pz, b.recv, b.request, b.conn, b.cr} {
@@ -263,9 +263,9 @@ func TestPSPBacklog(t *testing.T) {
 	})
 }
 
-// TestBacklogMerged: completions that the device has, and nobody has taken yet, take places of a
-// merged dispatcher: one that is full of them has none for a connection request, however that
-// comes.
+// TestBacklogMerged: completions that are still on the device occupy places of a dispatcher for
+// several streams. If they fill the dispatcher, it has no place for a connection request of any
+// kind.
 func TestBacklogMerged(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const qlen = 4
@@ -321,8 +321,9 @@ func TestBacklogMerged(t *testing.T) {
 	})
 }
 
-// TestPSPFreeRace frees a service point while requests arrive: each is either told or refused. On
-// iWARP the request may be lost with the listener's TCP connection: nobody answers.
+// TestPSPFreeRace frees a service point while requests arrive: each request is either reported or
+// refused. On iWARP a request may be lost with the listener's TCP connection, and then nobody
+// answers.
 func TestPSPFreeRace(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		b := newEnd(t, dev, setup{})
@@ -349,12 +350,12 @@ func TestPSPFreeRace(t *testing.T) {
 			empty(t, a.conn)
 		}
 		time.Sleep(quiet)
-		empty(t, b.cr) // what was refused leaves no trace
+		empty(t, b.cr) // refused requests leave no event
 		rule.Proves(t, "PSP-FREE-02")
 	})
 }
 
-// TestPSPProvider shows endpoints that the provider makes.
+// TestPSPProvider tests endpoints that the provider makes.
 func TestPSPProvider(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		b := newEnd(t, dev, setup{})
@@ -397,7 +398,7 @@ func TestPSPProvider(t *testing.T) {
 		expect(t, b.conn, udat.EventConnectionDisconnected)
 		assert.NilError(t, ep.Free())
 
-		// A reject takes the endpoint away; the service point goes without its requests.
+		// A reject destroys the endpoint. The service point can be freed without its requests.
 		expect(t, a.conn, udat.EventConnectionDisconnected)
 		a.callAgain(b, psp.Qual(), "")
 		cr = expect(t, b.cr, udat.EventConnectionRequest).CR

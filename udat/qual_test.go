@@ -10,13 +10,13 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// TestLargeQualifiers: what a service point tells of itself, and the events of its requests, have
-// the qualifier that it was made with, not the port that stands for it, for one that no port has
-// too. Every kind of service point does so, and a request that is handed off.
+// TestLargeQualifiers: the query of a service point, and the events of its requests, have the
+// qualifier with which it was made, not the port, even if the qualifier is no port number. This is
+// true for every kind of service point, and for a request that is handed off.
 func TestLargeQualifiers(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		b := newEnd(t, dev, setup{})
-		// at makes a service point on the first of some qualifiers that is free.
+		// at makes a service point on the first free qualifier, from first on.
 		at := func(first udat.ConnQual, create func(udat.ConnQual) error) udat.ConnQual {
 			t.Helper()
 			for qual := first; ; qual-- {
@@ -64,7 +64,7 @@ func TestLargeQualifiers(t *testing.T) {
 				assert.NilError(t, ev.CR.Reject(nil))
 				expect(t, a.conn, udat.EventConnectionPeerRejected)
 
-				// The event of a call to a reserved service point itself.
+				// The event of a connect to the reserved service point itself.
 				reserved := at(first-100, func(q udat.ConnQual) (err error) { _, err = b.ia.CreateRSP(q, b.ep, b.cr); return err })
 				a.callAgain(b, reserved, "")
 				ev = expect(t, b.cr, udat.EventConnectionRequest)

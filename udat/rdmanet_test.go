@@ -20,9 +20,10 @@ import (
 	"github.com/godat/godat/udat/internal/memfabric"
 )
 
-// TestStreamFaults breaks the devices below a stream of package rdmanet amid its writes: every call
-// of both ends returns an error within a bound, and what each has read is the beginning of what the
-// other has written. It is here because only the tests of this package decorate devices.
+// TestStreamFaults breaks the devices of a stream of package rdmanet during its writes: every call
+// of both ends returns an error within a time limit, and the data that each end has read is a
+// prefix of the data that the other end has written. The test is here because only the tests of
+// this package decorate devices.
 func TestStreamFaults(t *testing.T) {
 	broken := errors.New("the device is broken")
 	faults := map[string]func(client, server *faultfabric.Script){
@@ -63,8 +64,8 @@ func TestStreamFaults(t *testing.T) {
 	})
 }
 
-// streams connects two streams over dev, whose adapters are opened with options; they are closed
-// with the test.
+// streams connects two streams over dev. Their adapters are opened with the options, and closed
+// when the test ends.
 func streams(t *testing.T, dev string, keepAlive time.Duration, opts ...udat.Option) (client, server *rdmanet.Conn) {
 	t.Helper()
 	provider := strings.ReplaceAll(t.Name(), "/", "-")
@@ -117,7 +118,8 @@ func TestStreamPeerVanishes(t *testing.T) {
 	})
 }
 
-// removeWhenClosed removes a name once the adapter is closed, which rdmanet does in the background.
+// removeWhenClosed removes a registered name once rdmanet has closed the adapter, which it does in
+// the background.
 func removeWhenClosed(t *testing.T, name string) {
 	var err error
 	for until := time.Now().Add(patience); time.Now().Before(until); time.Sleep(time.Millisecond) {
@@ -128,7 +130,8 @@ func removeWhenClosed(t *testing.T, name string) {
 	t.Errorf("%s: %v", name, err)
 }
 
-// breakStream streams both ways, lets the fault happen, and expects the end of all calls.
+// breakStream streams in both directions, calls happen, which causes the fault, and expects all
+// calls to end.
 func breakStream(t *testing.T, client, server *rdmanet.Conn, happen func()) {
 	data := make([]byte, 1<<20)
 	rand.NewChaCha8([32]byte{1}).Read(data)

@@ -14,11 +14,11 @@ import (
 type ProviderInfo struct {
 	Name   string // the name to pass to Open
 	Fabric string // "verbs", "tcp" for this host's TCP, or "mem" for the fabric inside this process
-	Addr   string // its IP address; empty if it has none
+	Addr   string // the adapter's IP address; empty if it has none
 	// all its IP addresses, preferred first; Open accepts each of them; empty for mem0 and tcp
 	Addrs        []string
 	Active       bool   // the port is up
-	Detail       string // for people: transport, address, and why this address
+	Detail       string // for people: transport, address, and why this address was chosen
 	MajorVersion int    // major version of uDAPL: 1
 	MinorVersion int    // minor version of uDAPL: 2
 	ThreadSafe   bool   // always true
@@ -71,8 +71,8 @@ func (p *ProviderInfo) answers(name string) bool {
 	return p.Name == name || p.Addr == name || slices.Contains(p.Addrs, name)
 }
 
-// WhyNoDevices returns the errors of the fabrics that could not list their devices, nil if there
-// are none.
+// WhyNoDevices returns the errors of the fabrics that could not list their devices, or nil if all
+// could.
 //
 // Extension.
 func WhyNoDevices() error {
@@ -101,9 +101,9 @@ type registeredName struct {
 	opens  int // number of open adapters that were opened by this name; guarded by the registry's lock
 }
 
-// RegisterProvider registers name as another name of device, which is the name or address of a
-// device. When Open is called with name, it opens device with opts, followed by the options of Open
-// itself. Open, not RegisterProvider, checks whether the device exists.
+// RegisterProvider registers name as an alias of device, the name or address of a device. When Open
+// is called with name, it opens device with opts, followed by the options of Open itself. Open, not
+// RegisterProvider, checks whether the device exists.
 //
 // Errors: ProviderAlreadyRegistered if the name is registered or belongs to a device;
 // InvalidParameter if name or device is empty, if name has more than 255 bytes, or if device is
@@ -180,8 +180,8 @@ func (r *providerRegistry) list(found []ProviderInfo) []ProviderInfo {
 	return list
 }
 
-// open counts an adapter that is opened by a registered name, and returns the name's entry, nil if
-// the name is not registered. close undoes the count.
+// open counts an adapter that is opened by a registered name, and returns the name's entry, or nil
+// if the name is not registered. close undoes the count.
 func (r *providerRegistry) open(name string) *registeredName {
 	r.mu.Lock()
 	defer r.mu.Unlock()

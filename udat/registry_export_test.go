@@ -1,6 +1,6 @@
 package udat
 
-// LimitProviders lets the registry hold n names at the most, and gives the way back.
+// LimitProviders limits the registry to n names. undo restores the limit.
 func LimitProviders(n int) (undo func()) {
 	was := maxProviders
 	maxProviders = n

@@ -30,7 +30,7 @@ func listed(name string) (udat.ProviderInfo, bool) {
 	return udat.ProviderInfo{}, false
 }
 
-// TestProviders shows that what is listed can be opened.
+// TestProviders shows that every listed adapter can be opened.
 func TestProviders(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		before := udat.Providers()
@@ -52,7 +52,7 @@ func TestProviders(t *testing.T) {
 	})
 }
 
-// TestRegistry shows names that stand for an adapter with options.
+// TestRegistry tests registered names, which stand for an adapter with options.
 func TestRegistry(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		name := "test-" + dev
@@ -108,6 +108,6 @@ func TestRegistry(t *testing.T) {
 		assert.Assert(t, !ok, "what cannot be opened is not listed")
 		_, err = udat.Open("nowhere")
 		assert.ErrorIs(t, err, udat.ErrProviderNotFound)
-		assert.ErrorIs(t, udat.RemoveProvider("nowhere"), nil) // a failed open leaves it free
+		assert.ErrorIs(t, udat.RemoveProvider("nowhere"), nil) // a failed Open does not keep the name in use
 	})
 }

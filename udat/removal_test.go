@@ -18,10 +18,10 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// TestDeviceDeleted deletes the device while a process lives that has closed it (even rounds) or is
-// connected (odd ones). A connected process receives its events, each open of the device its own.
-// Once it has closed its adapters the kernel waits for it no more, and it can use the device when
-// it is back.
+// TestDeviceDeleted deletes the device while another process has closed it (even rounds) or is
+// connected (odd rounds). In a connected process each open adapter of the device gets its own
+// events. When the process has closed its adapters, the kernel no longer waits for it, and the
+// process can use the device again when it is back.
 func TestDeviceDeleted(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		if os.Getenv("GODAT_VM") == "" || dev == "mem0" {
@@ -47,7 +47,7 @@ func TestDeviceDeleted(t *testing.T) {
 		}
 		untilBack(t, dev, before)
 		pair(t, dev, setup{})
-		says(t, out, "ready 4") // all is as it should be in the third round too
+		says(t, out, "ready 4") // three rounds without an error
 		rule.Proves(t, "IA-OPEN-09", "IA-OPEN-06")
 	})
 }
@@ -70,7 +70,7 @@ func folder(t *testing.T, dev string) os.FileInfo {
 	return info
 }
 
-// untilBack waits for another device of the name, with an address.
+// untilBack waits for a new device with the name, which has an address.
 func untilBack(t *testing.T, dev string, before os.FileInfo) {
 	t.Helper()
 	for until := time.Now().Add(2 * patience); ; time.Sleep(10 * time.Millisecond) {
@@ -82,7 +82,7 @@ func untilBack(t *testing.T, dev string, before os.FileInfo) {
 	}
 }
 
-// says waits for a line of another process.
+// says waits until another process prints the line.
 func says(t *testing.T, out *bufio.Scanner, want string) {
 	t.Helper()
 	for out.Scan() {
@@ -94,7 +94,7 @@ func says(t *testing.T, out *bufio.Scanner, want string) {
 	t.Fatalf("the process ends before it says %q", want)
 }
 
-// roleAgain connects and closes everything, each time the device is there anew.
+// roleAgain connects and closes everything, each time the device is back.
 func roleAgain(t *testing.T, dev string) {
 	for round := 0; ; round++ {
 		before := folder(t, dev)
@@ -104,7 +104,7 @@ func roleAgain(t *testing.T, dev string) {
 				return
 			}
 			c := newEnd(t, dev, setup{opts: []udat.Option{udat.WithAsyncEVD(a.ia.AsyncEVD())}})
-			listen(t, c) // the kernel tells nothing to who has neither a connection nor a listener
+			listen(t, c) // the kernel does not notify a process that has neither a connection nor a listener
 			for _, e := range []*end{a, b} {
 				assert.NilError(t, e.ep.PostRecv(nil, 1, 0))
 			}

@@ -77,7 +77,7 @@ type Subtype uint16
 // Subtypes, by prefix. SubResource: which resource is exhausted. SubHandle: which handle is
 // invalid. SubArg: which argument is wrong. SubState: the state of the object. SubPrivileges: which
 // access right is missing. SubProtection: for which access the zones differ. SubAddress: what is
-// wrong with an address. The last four: why Open did not find the adapter.
+// wrong with an address. The last four subtypes: why Open did not find the adapter.
 const (
 	SubNone Subtype = iota
 	SubInterrupted

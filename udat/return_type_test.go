@@ -46,7 +46,7 @@ func TestStrerror(t *testing.T) {
 	rule.Proves(t, "STRERR-02")
 }
 
-// TestError shows class, type and subtype, and how errors compare.
+// TestError shows class, type and subtype of errors, and how errors.Is compares them.
 func TestError(t *testing.T) {
 	assert.Equal(t, udat.WithSubtype(udat.InvalidState, udat.SubStateEVDWaiter).Code(), uint32(0x80070000|77))
 	assert.Equal(t, udat.WithSubtype(udat.InvalidHandle, udat.SubHandleSRQ).Code(), uint32(0x80050000|25))
@@ -69,7 +69,7 @@ func TestError(t *testing.T) {
 	rule.Proves(t, "RET-01")
 }
 
-// TestEventNumbers shows that the bits above the low 12 of an event's number name its stream.
+// TestEventNumbers shows that the bits above the low 12 of an event's number identify its stream.
 func TestEventNumbers(t *testing.T) {
 	withoutDevice(t)
 	var known []udat.EventNumber // all that have a name
@@ -111,8 +111,8 @@ func TestEventNumbers(t *testing.T) {
 	rule.Proves(t, "EVT-01")
 }
 
-// TestFailureIsAFlush shows that the status that is also called failure is given to flushed work
-// and nothing else.
+// TestFailureIsAFlush shows that flushed work, and no other work, has the status that DAT also
+// calls failure.
 func TestFailureIsAFlush(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})

@@ -6,7 +6,7 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// An endpoint that is freed leaves alone the one whose queue pair has got its number meanwhile.
+// Freeing an endpoint does not affect a newer endpoint whose queue pair has the same number.
 func TestQueuePairNumberUsedAgain(t *testing.T) {
 	ia, err := Open("mem0")
 	assert.NilError(t, err)
@@ -29,7 +29,7 @@ func TestQueuePairNumberUsedAgain(t *testing.T) {
 	assert.Assert(t, evd.shared[num].source == nil)
 }
 
-// A window that is freed leaves alone the one that has got its context meanwhile.
+// Freeing a window does not affect a newer window that has the same context.
 func TestContextUsedAgain(t *testing.T) {
 	var table windowTable
 	before, after := new(RMR), new(RMR)
@@ -41,7 +41,7 @@ func TestContextUsedAgain(t *testing.T) {
 	assert.Equal(t, len(table.byContext), 0)
 }
 
-// A Bind that meets a window freed meanwhile takes no other window from the device.
+// A Bind of a window that is freed meanwhile allocates no new window from the device.
 func TestRenewAfterFree(t *testing.T) {
 	ia, err := Open("mem0")
 	assert.NilError(t, err)

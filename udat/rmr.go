@@ -35,8 +35,8 @@ func (pz *PZ) CreateRMR() (*RMR, error) {
 	return r, nil
 }
 
-// RMRTriplet returns a triplet for a peer. It names the memory to which the latest Bind that has
-// not failed binds the window.
+// RMRTriplet returns a triplet for a peer. The triplet names the memory to which the window is
+// bound by the latest Bind that has not failed.
 //
 // Extension.
 func (r *RMR) RMRTriplet() RMRTriplet {
@@ -101,13 +101,13 @@ func (r *RMR) destroy() {
 	r.pz.obj.unuse()
 }
 
-// RMRTripletSize is the length of an [RMRTriplet] on the wire, in bytes.
+// RMRTripletSize is the length of the wire form of an [RMRTriplet], in bytes.
 const RMRTripletSize = 20
 
 // AppendBinary appends the wire form of the triplet to b: RMRContext in 4 bytes, TargetAddress in 8
 // and SegmentLength in 8, each in network byte order. DAT defines no wire form; this one is the
-// library's own. It fits into the private data of a connect or an accept on every fabric. The error
-// is always nil.
+// library's own. The private data of a connect or an accept has room for it on every fabric. The
+// error is always nil.
 //
 // Extension.
 func (t RMRTriplet) AppendBinary(b []byte) ([]byte, error) {

@@ -8,10 +8,10 @@ import "github.com/godat/godat/udat/internal/fabric"
 // peer. The completion of the bind is queued on the request dispatcher; the previous context is
 // then invalid. If SegmentLength is 0, Bind unbinds the window, and the context has no meaning.
 //
-// If a bind fails or is flushed, the window stays as it was. But a device may execute a bind and
-// then flush it with the connection. Therefore the region of a flushed bind cannot be freed until
-// the window is bound again or freed. After a flush the first Bind on a connection ends the
-// previous binding at once, even if this Bind fails.
+// If a bind fails or is flushed, the window stays as it was. However, when a connection ends, a
+// device may flush a bind that it has executed. Therefore the region of a flushed bind cannot be
+// freed until the window is bound again or freed. After a flush, the next Bind on a connected
+// endpoint ends the previous binding at once, even if this Bind fails.
 //
 // States and flags are those of PostRDMAWrite. More errors: InvalidParameter if the part is outside
 // the region, or priv has privileges other than remote read and write; PrivilegesViolation if priv
@@ -53,7 +53,7 @@ func (r *RMR) Bind(triplet LMRTriplet, priv MemPriv, ep *EP, cookie Cookie, flag
 	if triplet.SegmentLength > 0 {
 		b.region = triplet.LMR
 	}
-	// The bind may complete before the post returns.
+	// Record the bind first, because it may complete before the post returns.
 	if err := r.begin(op, &b); err != nil {
 		return 0, err
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// TestRMROneByte binds windows of one byte: a peer reaches it, and the region is in use, as with
-// any other length but 0.
+// TestRMROneByte binds windows of one byte: a peer can access the byte, and the region is in use,
+// as with every length except 0.
 func TestRMROneByte(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -32,8 +32,9 @@ func TestRMROneByte(t *testing.T) {
 	})
 }
 
-// TestRMRFreedBeforeFlush frees windows whose binds have been flushed, before anybody polls: the
-// region is let go of once, and stays in use by a window that was bound to it before.
+// TestRMRFreedBeforeFlush frees windows whose binds have been flushed, before the completions are
+// drained: the reference to the region is dropped once, and a window that was bound before still
+// keeps the region in use.
 func TestRMRFreedBeforeFlush(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})

@@ -66,7 +66,7 @@ func (r *RMR) settle(serial uint64, s fabric.Status) {
 	r.obj.ia.windows.remove(b.context, r)
 	r.unsure = r.unsure || s == fabric.StatusFlush
 	if s == fabric.StatusFlush && b.live {
-		// rxe executes a bind before the work ahead of it has completed, and may still flush the
+		// rxe executes a bind before the earlier requests have completed, and may still flush the
 		// bind. The region counts as bound until the window is bound again or freed.
 		r.stale = append(r.stale, b.region)
 		return
@@ -86,8 +86,8 @@ func (r *RMR) forget(serial uint64) {
 }
 
 // renew replaces the device's window after a bind was flushed; r.posting is held. A driver derives
-// the key of a bind from the key of the previous bind. If the device did not execute the previous
-// bind, it would refuse the next one.
+// the key of a bind from the key of the previous bind. If the device has not executed the previous
+// bind, it refuses the next one.
 func (r *RMR) renew(op string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,7 +143,8 @@ func (r *RMR) invalidated(context uint32) {
 	}
 }
 
-// local converts a part of the window's binding to the same memory as part of the region.
+// local converts t, which names a part of the bound memory, to a triplet that names the same memory
+// as a part of the region.
 func (r *RMR) local(t RMRTriplet) (LMRTriplet, error) {
 	const op = "ep_post_rdma_read_to_rmr"
 	if err := r.object().check(op, HandleRMR); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// window makes an RMR, or skips the test where the device says that it has none.
+// window makes an RMR, or skips the test if the device has no windows.
 func (e *end) window(t *testing.T) *udat.RMR {
 	t.Helper()
 	r, err := e.pz.CreateRMR()
@@ -24,7 +24,7 @@ func (e *end) window(t *testing.T) *udat.RMR {
 	return r
 }
 
-// bind binds and waits for the completion.
+// bind posts a bind and waits for its completion.
 func (e *end) bind(t *testing.T, r *udat.RMR, l *udat.LMR, off, n int, priv udat.MemPriv) udat.RMRTriplet {
 	t.Helper()
 	context, err := r.Bind(l.Triplet(off, n), priv, e.ep, 99, 0)
@@ -48,7 +48,7 @@ func bound(t *testing.T, evd *udat.EVD, cookie udat.Cookie) udat.Event {
 	return ev
 }
 
-// sub is part of what a context opens.
+// sub returns a triplet for a part of the memory of tr.
 func sub(tr udat.RMRTriplet, off, n int) udat.RMRTriplet {
 	tr.TargetAddress += uint64(off)
 	tr.SegmentLength = uint64(n)
@@ -66,7 +66,7 @@ func TestRMR(t *testing.T) {
 		assert.NilError(t, err)
 		assert.Equal(t, p, udat.RMRParam{IA: b.ia, PZ: b.pz})
 		rule.Proves(t, "RMR-CREATE-01")
-		l := b.lmr(4096, udat.PrivLocalRead|udat.PrivLocalWrite) // the peer reaches it by the window only
+		l := b.lmr(4096, udat.PrivLocalRead|udat.PrivLocalWrite) // the peer can access it only by the window
 		context, err := r.Bind(l.Triplet(1000, 500), bothRights, b.ep, 7, 0)
 		assert.NilError(t, err)
 		// The context goes to the peer with the next Send: the bind is done before it.
@@ -92,7 +92,7 @@ func TestRMR(t *testing.T) {
 		assert.Equal(t, p, udat.RMRParam{IA: b.ia, PZ: b.pz, Triplet: l.Triplet(1000, 500), Privileges: bothRights,
 			Context: context})
 		rule.Proves(t, "RMR-QUERY-01")
-		// The region is in use until the window lets go of it.
+		// The region is in use until the window is no longer bound to it.
 		refused(t, l.Free(), udat.InvalidState, udat.SubStateLMRInUse)
 		rule.Proves(t, "LMR-FREE-01")
 		m := b.lmr(4096, udat.PrivLocalRead|udat.PrivLocalWrite)
@@ -106,7 +106,7 @@ func TestRMR(t *testing.T) {
 	})
 }
 
-// TestRMRRebind shows that old contexts open nothing.
+// TestRMRRebind shows that old contexts give no access.
 func TestRMRRebind(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -118,12 +118,12 @@ func TestRMRRebind(t *testing.T) {
 			assert.NilError(t, err)
 			assert.Equal(t, p, udat.RMRParam{IA: b.ia, PZ: b.pz})
 		}
-		unbind() // what was never bound
+		unbind() // a window that was never bound
 		brief := b.lmr(100, udat.PrivAll)
 		b.bind(t, r, brief, 0, 100, bothRights)
 		unbind()
 		assert.NilError(t, brief.Free())
-		unbind() // what was bound to a region that is gone
+		unbind() // a window that was bound to a freed region
 		for _, end := range []struct {
 			name string
 			old  func(first udat.RMRTriplet)
@@ -154,7 +154,8 @@ func TestRMRRebind(t *testing.T) {
 	})
 }
 
-// TestRMRRights shows that a window grants its own rights only, and needs those of the region.
+// TestRMRRights shows that a window grants only its own rights, and that the region must have
+// rights for them.
 func TestRMRRights(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -192,7 +193,8 @@ func TestRMRRights(t *testing.T) {
 	})
 }
 
-// TestRMRBounds shows that a window opens its range only, where the device keeps it.
+// TestRMRBounds shows that a window gives access only to its range, on devices that enforce the
+// range.
 func TestRMRBounds(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -213,7 +215,7 @@ func TestRMRBounds(t *testing.T) {
 	})
 }
 
-// TestRMRErrors shows the refusals of a bind; none changes the binding.
+// TestRMRErrors shows the errors of Bind; no error changes the binding.
 func TestRMRErrors(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -270,8 +272,7 @@ func TestRMRErrors(t *testing.T) {
 	})
 }
 
-// TestRMRStates shows a bind in every state of the endpoint; one that is flushed leaves the window
-// as it was.
+// TestRMRStates binds in every state of the endpoint; a flushed bind leaves the window as it was.
 func TestRMRStates(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -299,8 +300,8 @@ func TestRMRStates(t *testing.T) {
 	})
 }
 
-// TestRMRBindAfterFlush binds a window on a new connection after binds were flushed, of which the
-// device knows nothing.
+// TestRMRBindAfterFlush binds a window on a new connection after binds were flushed that the device
+// has not executed.
 func TestRMRBindAfterFlush(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -325,7 +326,7 @@ func TestRMRBindAfterFlush(t *testing.T) {
 	})
 }
 
-// TestRMRFlags shows the flags of a bind.
+// TestRMRFlags tests the flags of a bind.
 func TestRMRFlags(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{attr: &udat.EPAttr{RequestCompletionFlags: udat.CompletionUnsignalled}})
@@ -339,7 +340,7 @@ func TestRMRFlags(t *testing.T) {
 		completion(t, a.request, 3)
 		eventually(t, func() bool { _, _, idle, err := b.ep.GetStatus(); return err == nil && idle }, "idle")
 		empty(t, b.request)
-		refused(t, b.mem.Free(), udat.InvalidState, udat.SubStateLMRInUse) // the silent bind counts
+		refused(t, b.mem.Free(), udat.InvalidState, udat.SubStateLMRInUse) // the suppressed bind counts
 		w := waitOn(t, b.request, udat.Infinite, 1)
 		_, err = r.Bind(b.mem.Triplet(50, 50), bothRights, b.ep, 4, udat.CompletionUnsignalled|udat.CompletionBarrierFence)
 		assert.NilError(t, err)
@@ -376,9 +377,9 @@ func TestRMRFailure(t *testing.T) {
 	})
 }
 
-// TestRMROutcomeUnknown frees an endpoint with binds outstanding: the window is what it was as far
-// as anybody knows, and as it may be bound to their regions, these stay in use until it is bound
-// anew or freed.
+// TestRMROutcomeUnknown frees an endpoint with binds in flight: Query still returns the previous
+// binding. Because the window may be bound to the regions of these binds, they stay in use until
+// the window is bound again or freed.
 func TestRMROutcomeUnknown(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		for _, anew := range []bool{true, false} {
@@ -410,8 +411,8 @@ func TestRMROutcomeUnknown(t *testing.T) {
 	})
 }
 
-// TestRMROutcomeIsItsOwn: what else has completed in the place of a bind that is over says nothing
-// about one that is under way, which is flushed and leaves the window as it was.
+// TestRMROutcomeIsItsOwn: completions that use the slot of an earlier bind do not settle a bind in
+// flight, which is then flushed and leaves the window as it was.
 func TestRMROutcomeIsItsOwn(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const places = 4 // of a queue of 3 requests
@@ -424,8 +425,8 @@ func TestRMROutcomeIsItsOwn(t *testing.T) {
 			assert.NilError(t, b.ep.PostRDMAWrite(b.iov(0, 8), 1, a.mem.RMRTriplet(0, 8), 0))
 			completion(t, b.request, 1)
 		}
-		// The receive is posted before the send. Else the send waits for it, and soft-RoCE may lose a
-		// waiting send if a bind follows.
+		// The receive is posted before the send. Otherwise the send waits for it, and soft-RoCE may
+		// lose a waiting send if a bind follows.
 		assert.NilError(t, a.ep.PostRecv(a.iov(0, 8), 1, 0))
 		assert.NilError(t, b.ep.PostSend(b.iov(0, 2), 2, 0)) // as many bytes as the window will have had binds
 		assert.NilError(t, b.ep.PostSend(b.iov(0, 8), 3, 0)) // for which the peer has no receive
@@ -437,8 +438,8 @@ func TestRMROutcomeIsItsOwn(t *testing.T) {
 		ev := expect(t, b.request, udat.EventRMRBindCompletion)
 		assert.Assert(t, ev.Status == udat.DTOErrFlushed && ev.Cookie == 4, "%s", describe(ev))
 		assert.Equal(t, r.RMRTriplet(), tr)
-		// A device may have carried the bind out before it was flushed: the window holds both regions
-		// until it goes.
+		// A device may have executed the bind before flushing it: the window keeps both regions in
+		// use until it is freed.
 		refused(t, l.Free(), udat.InvalidState, udat.SubStateLMRInUse)
 		refused(t, b.mem.Free(), udat.InvalidState, udat.SubStateLMRInUse)
 		assert.NilError(t, r.Free())

@@ -16,8 +16,8 @@ var (
 	_ encoding.BinaryUnmarshaler = &udat.RMRTriplet{}
 )
 
-// The wire form has a fixed layout in network byte order, follows what is in the buffer, and comes
-// back as it was.
+// The wire form has a fixed layout in network byte order, is appended after the contents of the
+// buffer, and decodes to the same triplet.
 func TestRMRTripletWire(t *testing.T) {
 	withoutDevice(t)
 	sent := udat.RMRTriplet{RMRContext: 0x01020304, TargetAddress: 0x1112131415161718, SegmentLength: 0x2122232425262728}
@@ -34,7 +34,8 @@ func TestRMRTripletWire(t *testing.T) {
 	assert.Equal(t, got, sent)
 }
 
-// A peer's bytes of another length, and memory that wraps around, are refused and change nothing.
+// A wire form of another length, and memory that wraps around the address space, are refused and
+// change nothing.
 func TestRMRTripletHostile(t *testing.T) {
 	withoutDevice(t)
 	before := udat.RMRTriplet{RMRContext: 7}

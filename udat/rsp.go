@@ -7,8 +7,8 @@ import "github.com/godat/godat/udat/internal/fabric"
 // nil the provider makes the endpoint, as with PSPProvider.
 //
 // The request makes a CONNECTION_REQUEST event on evd. Its CR brings the endpoint, which is then in
-// PASSIVE, or in TENTATIVE if the provider made it. The request destroys the service point, and
-// further requests are refused. The other errors are those of CreatePSP.
+// PASSIVE, or in TENTATIVE if the provider made it. The request also destroys the service point;
+// further requests are refused. The other errors of CreateRSP are those of CreatePSP.
 //
 // Implements: dat_rsp_create.
 func (ia *IA) CreateRSP(qual ConnQual, ep *EP, evd *EVD) (*RSP, error) {
@@ -43,7 +43,7 @@ func (r *RSP) start(op string, ia *IA, port uint16) error {
 	if err := r.ep.reserve(op); err != nil {
 		return err
 	}
-	// A request may come before listen returns. It then waits for the lock.
+	// A request may arrive before listen returns. Its handler then waits for r.mu.
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	listener, err := ia.listen(op, port, r)
@@ -87,8 +87,8 @@ func (ep *EP) unreserve() {
 
 func (r *RSP) port() uint16 { return r.listener.Addr().Port() }
 
-// take makes a CR of the request and destroys the service point, which serves only one. If the
-// dispatcher is full, take refuses the request, and the service point continues to listen.
+// take makes a CR of the request and destroys the service point, which serves only one request. If
+// the dispatcher is full, take refuses the request, and the service point continues to listen.
 func (r *RSP) take(request fabric.Request) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -158,8 +158,8 @@ func (r *RSP) Query() (RSPParam, error) {
 	return RSPParam{IA: r.obj.ia, ConnQual: r.qual, EVD: r.evd, EP: r.ep}, nil
 }
 
-// Free stops listening; the endpoint becomes UNCONNECTED. If a request has come before, it has
-// destroyed the service point, and Free returns InvalidHandle.
+// Free stops listening; the endpoint becomes UNCONNECTED. If a request has come before, the request
+// has destroyed the service point, and Free returns InvalidHandle.
 //
 // Implements: dat_rsp_free.
 func (r *RSP) Free() error {

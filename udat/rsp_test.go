@@ -11,7 +11,7 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// TestRSP shows a reserved service point: one request, one endpoint.
+// TestRSP tests a reserved service point: one request, one endpoint.
 func TestRSP(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -65,8 +65,8 @@ func TestRSP(t *testing.T) {
 	})
 }
 
-// TestRSPOneRequest: of requests that come at the same time one arrives, and notifies; the others
-// are refused.
+// TestRSPOneRequest: of several requests that come at the same time one is reported; the others are
+// refused.
 func TestRSPOneRequest(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		b := newEnd(t, dev, setup{})
@@ -99,8 +99,8 @@ func TestRSPOneRequest(t *testing.T) {
 	})
 }
 
-// TestRSPWideQual: a qualifier above 32 bits comes whole with the request, though another one has
-// the same port.
+// TestRSPWideQual: the event of a request has the whole qualifier, even if it needs more than 32
+// bits and another qualifier has the same port.
 func TestRSPWideQual(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -122,7 +122,7 @@ func TestRSPWideQual(t *testing.T) {
 	})
 }
 
-// TestRSPRejectAndFree shows the two ways in which the endpoint comes back.
+// TestRSPRejectAndFree shows the two ways to get the endpoint back.
 func TestRSPRejectAndFree(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -150,7 +150,7 @@ func TestRSPRejectAndFree(t *testing.T) {
 	})
 }
 
-// TestRSPProvider shows a reserved service point whose endpoint the provider makes.
+// TestRSPProvider tests a reserved service point whose endpoint the provider makes.
 func TestRSPProvider(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -173,7 +173,7 @@ func TestRSPProvider(t *testing.T) {
 	})
 }
 
-// TestRSPErrors shows the refusals.
+// TestRSPErrors shows the errors of the calls.
 func TestRSPErrors(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -204,7 +204,8 @@ func TestRSPErrors(t *testing.T) {
 	})
 }
 
-// TestRSPFullDispatcher shows that a request that finds no place does not use the service point up.
+// TestRSPFullDispatcher shows that a request for which there is no place does not end the service
+// point.
 func TestRSPFullDispatcher(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})

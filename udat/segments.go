@@ -6,7 +6,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// regionOf returns the region of the first segment that is not empty, nil if all are empty.
+// regionOf returns the region of the first segment that is not empty, or nil if all are empty.
 func regionOf(iov []LMRTriplet) *LMR {
 	for i := range iov {
 		if iov[i].SegmentLength > 0 {
@@ -66,7 +66,7 @@ func (t *LMRTriplet) within() bool {
 	return off <= uint64(len(l.buf)) && t.SegmentLength <= uint64(len(l.buf))-off
 }
 
-// check returns the error of segment i, nil if it is valid.
+// check returns the error of segment i, or nil if the segment is valid.
 func (t *LMRTriplet) check(op string, i int, need MemPriv, pz *PZ) error {
 	l := t.LMR
 	if l == nil || !l.obj.live.Load() {
@@ -96,7 +96,7 @@ func (t *LMRTriplet) inside(op string, arg Subtype, i int) error {
 	return nil
 }
 
-// either returns read if local read is needed, else write.
+// either returns the subtype read if need is local read, else the subtype write.
 func either(need MemPriv, read, write Subtype) Subtype {
 	if need == PrivLocalRead {
 		return read

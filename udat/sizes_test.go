@@ -10,8 +10,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// TestAbsurdSizes: a size that no host has is refused at once, with the limit in the error, and
-// changes nothing.
+// TestAbsurdSizes: a size larger than the memory of the host is refused at once. The error names
+// the limit, and nothing is changed.
 func TestAbsurdSizes(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{})

@@ -8,21 +8,21 @@ import (
 
 // completionSink is the owner of the work whose completions a dispatcher drains.
 type completionSink interface {
-	// complete settles one completion and fills in its event. ev is empty at the call; it is nil if
-	// the completion makes no event. The dispatcher is locked. If after is not nil, the dispatcher
-	// calls it later, without locks.
+	// complete settles one completion and fills in its event. If the completion makes no event, ev
+	// is nil; otherwise ev is empty at the call. The dispatcher is locked. If after is not nil, the
+	// dispatcher calls it later, without locks.
 	complete(en *inflightEntry, wc *fabric.WC, ev *Event) (after func())
 }
 
 // sharedQueue is a receive queue from which several sources take their receives.
 type sharedQueue interface {
 	// claim returns the cookie of a receive that has completed, and the counter to decrement when
-	// the receive's event is dequeued. ok is false if id is the id of an earlier receive.
+	// the receive's event is dequeued. ok is false if id belongs to an earlier receive.
 	claim(id uint64) (cookie Cookie, places *atomic.Int32, ok bool)
 }
 
 // source is one queue of an endpoint, as the dispatcher of its completions sees it. The
-// dispatcher's lock guards all fields but inflight, unless they never change.
+// dispatcher's lock guards those fields that change, except inflight.
 type source struct {
 	inflight inflight
 	receive  bool
@@ -97,8 +97,8 @@ func (s *source) deferredCount() int {
 }
 
 // streams counts the completion streams that feed a dispatcher. All of them have the same
-// completion flags, except those that are being replaced. Those do not restrict the flags of new
-// streams.
+// completion flags, which a new stream must have too. Streams that Modify is replacing do not count
+// for this rule.
 type streams struct {
 	n, replaced int
 	flags       CompletionFlags
@@ -132,8 +132,8 @@ func (s streams) configSubtype() Subtype {
 	return SubStateEVDConfigNotify
 }
 
-// sourceTable finds a source by the upper half of a work request id. That half has an index and a
-// generation, which distinguishes the source from earlier sources with the same index.
+// sourceTable finds a source by the upper half of a work request id. That half contains an index
+// and a generation, which distinguishes the source from earlier sources with the same index.
 type sourceTable struct {
 	sources []*source
 	free    []uint32
@@ -168,7 +168,7 @@ func (t *sourceTable) remove(s *source) {
 	t.free = append(t.free, index)
 }
 
-// find returns the source of a work request id, nil if it has been removed.
+// find returns the source of a work request id, or nil if the source has been removed.
 func (t *sourceTable) find(id uint64) *source {
 	index := uint32(id>>32) & sourceIndexMask
 	if int(index) >= len(t.sources) {
@@ -180,8 +180,8 @@ func (t *sourceTable) find(id uint64) *source {
 	return nil
 }
 
-// share is the room that a dispatcher reserves for a shared queue, once for all sources that
-// receive from it.
+// share is the room that a dispatcher reserves for the receives of a shared queue. There is one
+// share for all sources that receive from the queue.
 type share struct {
 	sources int
 	depth   int

@@ -7,11 +7,11 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestSpinners: half of the processors spin at once, at least one, and a refused call takes no
-// place.
+// TestSpinners: at most half of the processors spin at once, but at least one. A refused call does
+// not count.
 func TestSpinners(t *testing.T) {
 	for processors, most := range map[int]int{1: 1, 2: 1, 3: 1, 4: 2, 8: 4, 9: 4} {
-		for range 2 { // the first turn has left nothing behind
+		for range 2 { // the first turn has no effect on the second
 			var spin []*spinning
 			for range 10 {
 				if s := new(spinning); s.begin(processors) {
@@ -27,15 +27,15 @@ func TestSpinners(t *testing.T) {
 	}
 }
 
-// TestSpinChoice plays the waits of a dispatcher whose events take a time that depends on whether
-// calls spin, and counts those that spin, once it has settled.
+// TestSpinChoice simulates the waits of a dispatcher whose wait times depend on whether calls spin.
+// After a while it counts the calls that spin.
 func TestSpinChoice(t *testing.T) {
 	const us = time.Microsecond
 	for _, c := range []struct {
 		what        string
 		limit       time.Duration
-		spin, park  time.Duration // what a wait takes
-		least, most int           // of 10,000 calls spin
+		spin, park  time.Duration // the time of a wait
+		least, most int           // number of spinning calls among 10,000
 	}{
 		{"a quick peer", 50 * us, 5 * us, 60 * us, 10000, 10000},
 		{"as quick parked, too", 50 * us, 5 * us, 6 * us, 10000, 10000},
@@ -73,7 +73,8 @@ func TestSpinChoice(t *testing.T) {
 	}
 }
 
-// TestSpinChoiceOfRefused: a call that could not spin teaches nothing, and none spins twice.
+// TestSpinChoiceOfRefused: the wait of a call that was not allowed to spin is not measured, and no
+// call spins twice.
 func TestSpinChoiceOfRefused(t *testing.T) {
 	var choice spinChoice
 	spun := spinning{limit: time.Minute, done: true}

@@ -7,7 +7,8 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// A work request id of a shared queue has sharedID, 24 bits of generation and 24 bits of slot.
+// A work request id of a shared queue consists of the bit sharedID, 24 bits of generation and 24
+// bits of slot.
 const (
 	srqGenPos   = 24
 	srqPartMask = 1<<24 - 1
@@ -219,7 +220,7 @@ func (s *SRQ) Resize(maxRecv int) error {
 
 // SetLW sets the low watermark and arms it. As soon as fewer than low receives are on the queue,
 // which may be at once, one asynchronous event is queued. A further call sets another value and
-// arms the watermark again; 0 disarms it.
+// arms the watermark again; the value 0 disarms the watermark.
 //
 // Implements: dat_srq_set_lw.
 func (s *SRQ) SetLW(low int) error {
@@ -254,7 +255,7 @@ func (s *SRQ) drain() {
 }
 
 // checkLow reports the low watermark if it is armed and fewer receives are on the queue. It returns
-// whether it did.
+// true if it has reported.
 func (s *SRQ) checkLow() (low bool) {
 	s.mu.Lock()
 	low = s.lowArmed && s.available() < s.lowMark

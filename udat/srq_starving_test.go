@@ -9,8 +9,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// TestSRQStarving: two senders that always wait for one of few receives get all of their messages
-// through, and no post of a receive takes long.
+// TestSRQStarving: two senders compete for few receives. All of their messages arrive, and no post
+// of a receive takes long.
 func TestSRQStarving(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const messages, window = 5000, 4

@@ -12,8 +12,8 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// tellsTaken says whether the device tells how many receives of a shared queue an endpoint has
-// taken.
+// tellsTaken reports whether the device counts the receives that an endpoint has taken from a
+// shared queue.
 func tellsTaken(t *testing.T, e *end) bool {
 	t.Helper()
 	_, _, p, err := e.ia.Query()
@@ -25,8 +25,8 @@ func tellsTaken(t *testing.T, e *end) bool {
 	return tells
 }
 
-// oneWithSRQ gives a connected to b, whose receives come from a queue with n of them, each of size
-// bytes.
+// oneWithSRQ returns two connected ends. The receives of b come from a shared queue with n receives
+// of size bytes.
 func oneWithSRQ(t *testing.T, dev string, n, size int, attr udat.EPAttr) (a, b *end, s *udat.SRQ) {
 	t.Helper()
 	a, b = newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -38,11 +38,11 @@ func oneWithSRQ(t *testing.T, dev string, n, size int, attr udat.EPAttr) (a, b *
 	return a, b, s
 }
 
-// TestRecvQuerySRQ: what the endpoint has taken from the queue and not completed is counted where
-// the device tells, and unknown elsewhere.
+// TestRecvQuerySRQ: RecvQuery returns the number of receives that the endpoint has taken from the
+// queue and not completed, or ValueUnknown if the device does not count them.
 func TestRecvQuerySRQ(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		for _, silent := range []bool{false, true} { // a device that tells made one that does not
+		for _, silent := range []bool{false, true} { // true: the attributes say that the device does not count them
 			a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{script: &faultfabric.Script{Attr: func(d *fabric.Attr) {
 				d.SRQExactCounts = d.SRQExactCounts && !silent
 			}}})
@@ -84,13 +84,13 @@ func TestRecvQueryTaken(t *testing.T) {
 		connect(t, a, b)
 		b.nic().TakeAhead(3)
 		send()
-		holds(t, b.ep, 3) // the one that has completed is held no more, though nobody has dequeued it
+		holds(t, b.ep, 3) // the completed receive is no longer held, although its event is not dequeued
 		available(t, s, 4)
 		assert.Equal(t, count(t, s).OutstandingDTOCount, 8)
 		completion(t, b.recv, 0)
 		holds(t, b.ep, 3)
 		assert.Equal(t, count(t, s).OutstandingDTOCount, 7)
-		refused(t, s.Resize(6), udat.InvalidState) // 3 at the endpoint count too
+		refused(t, s.Resize(6), udat.InvalidState) // the 3 receives held by the endpoint count too
 		send()
 		completion(t, b.recv, 1)
 		holds(t, b.ep, 3)
@@ -102,7 +102,8 @@ func TestRecvQueryTaken(t *testing.T) {
 		available(t, s, 3)
 		rule.Proves(t, "EP-RECVQ-01", "EP-RECVQ-02", "EP-RECVQ-06", "SRQ-CREATE-06", "SRQ-QUERY-01",
 			"SRQ-QUERY-02", "SRQ-RESIZE-01")
-		// What it holds is flushed before the connection is over, what is on the queue stays there.
+		// The receives that the endpoint holds are flushed before the connection ends; those on the
+		// queue stay there.
 		assert.NilError(t, b.ep.Disconnect(udat.CloseAbrupt))
 		expect(t, b.conn, udat.EventConnectionDisconnected)
 		for _, c := range []udat.Cookie{3, 4} {
@@ -118,7 +119,7 @@ func TestRecvQueryTaken(t *testing.T) {
 	})
 }
 
-// idle checks what GetStatus says of the endpoint's receives.
+// idle checks the recvIdle result of GetStatus.
 func idle(t *testing.T, ep *udat.EP, want bool) {
 	t.Helper()
 	_, recvs, _, err := ep.GetStatus()
@@ -127,7 +128,7 @@ func idle(t *testing.T, ep *udat.EP, want bool) {
 }
 
 // TestStatusSRQ: the receives of an endpoint with a shared queue are those that it has taken and
-// not completed. Where the device does not tell, they count as idle only while there can be none:
+// not completed. If the device does not count them, recvIdle is true only while there can be none:
 // before the connection and after it.
 func TestStatusSRQ(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
@@ -168,7 +169,8 @@ func TestStatusSRQ(t *testing.T) {
 	})
 }
 
-// TestSRQSoftWatermark: one event for each setting, once the endpoint holds more.
+// TestSRQSoftWatermark: each setting of the watermark makes one event when the endpoint holds more
+// receives.
 func TestSRQSoftWatermark(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		a, b, s := oneWithSRQ(t, dev, 32, 8, udat.EPAttr{SRQSoftHW: 3})
@@ -212,8 +214,8 @@ func TestSRQSoftWatermark(t *testing.T) {
 		assert.NilError(t, b.ep.SetWatermark(5, udat.WatermarkInfinite))
 		fires()
 		rule.Proves(t, "EP-WMARK-01", "EP-WMARK-04", "EP-WMARK-05")
-		// Neither a new queue pair nor a new attribute arms what has fired; what has not fired stays
-		// armed.
+		// A watermark that has fired is not armed by a new queue pair or a new attribute. A
+		// watermark that has not fired stays armed.
 		renew := func() {
 			t.Helper()
 			part(t, a, b, udat.CloseAbrupt)
@@ -248,8 +250,8 @@ func (e *end) drain(evd *udat.EVD) {
 	}
 }
 
-// TestSRQHardWatermarkStays: a change of other attributes leaves the hard watermark as it was set
-// last, by a call or by the attribute.
+// TestSRQHardWatermarkStays: a change of other attributes does not change the hard watermark,
+// whether it was set by a call or by the attribute.
 func TestSRQHardWatermarkStays(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		for _, c := range []struct{ attr, call, hold, breaks int }{
@@ -278,7 +280,7 @@ func TestSRQHardWatermarkStays(t *testing.T) {
 	})
 }
 
-// TestSRQHardWatermark: holding more breaks the connection.
+// TestSRQHardWatermark: the connection breaks when the endpoint holds more receives.
 func TestSRQHardWatermark(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		a, b, s := oneWithSRQ(t, dev, 16, 8, udat.EPAttr{MaxRecvDTOs: 3})
@@ -323,7 +325,7 @@ func TestSRQHardWatermark(t *testing.T) {
 		assert.NilError(t, b.ep.SetWatermark(udat.WatermarkInfinite, 5))
 		breaks()
 		rule.Proves(t, "EP-WMARK-04")
-		// As soon as the connection is there, of messages that came before.
+		// As soon as the connection is established, because of messages that came before.
 		assert.NilError(t, b.ep.SetWatermark(udat.WatermarkInfinite, 2))
 		cr := ask(t, a, b, nil)
 		b.nic().TakeAhead(4)
@@ -343,7 +345,8 @@ func TestSRQHardWatermark(t *testing.T) {
 	})
 }
 
-// TestSRQWatermarkUnknown: a device that does not tell what endpoints take has no watermarks.
+// TestSRQWatermarkUnknown: a device that does not count the receives that endpoints take has no
+// high watermarks.
 func TestSRQWatermarkUnknown(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		_, b, _ := oneWithSRQ(t, dev, 4, 8, udat.EPAttr{MaxRecvDTOs: 2, SRQSoftHW: 1})
@@ -358,7 +361,7 @@ func TestSRQWatermarkUnknown(t *testing.T) {
 }
 
 // TestSRQFreeHolding frees, resets and closes endpoints that hold receives of the queue: each place
-// comes back, and no event of an endpoint that has been freed comes any more.
+// becomes free again, and a freed endpoint makes no more events.
 func TestSRQFreeHolding(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		a, b, s := oneWithSRQ(t, dev, 8, 8, udat.EPAttr{})
@@ -378,8 +381,8 @@ func TestSRQFreeHolding(t *testing.T) {
 	})
 }
 
-// TestSRQHeldBack: receives that have completed before the connection was told are the endpoint's,
-// and their places come back when it ends like this.
+// TestSRQHeldBack: receives that have completed before ESTABLISHED count as held by the endpoint,
+// and their places become free again when the deferred events are dropped.
 func TestSRQHeldBack(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b, s := oneWithSRQ(t, dev, 4, 8, udat.EPAttr{})
@@ -407,13 +410,13 @@ func TestSRQHeldBack(t *testing.T) {
 		}
 		assert.DeepEqual(t, []int{left, after}, []int{4, 2})
 		expect(t, b.conn, udat.EventConnectionEstablished)
-		empty(t, b.recv) // what is forgotten does not come after all
+		empty(t, b.recv) // dropped events do not appear later
 		rule.Proves(t, "EVD-46", "SRQ-CREATE-06")
 	})
 }
 
-// TestSRQDispatcherFreed frees a dispatcher with completions of the queue on it: their places come
-// back.
+// TestSRQDispatcherFreed frees a dispatcher on which events of shared receives are queued: their
+// places become free again.
 func TestSRQDispatcherFreed(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b, s := oneWithSRQ(t, dev, 4, 8, udat.EPAttr{})
@@ -430,8 +433,8 @@ func TestSRQDispatcherFreed(t *testing.T) {
 	})
 }
 
-// TestSRQFreeMidMessage frees endpoints while long messages come in: no receive is lost to the
-// others of the queue.
+// TestSRQFreeMidMessage frees endpoints while long messages are being received: no receive of the
+// queue is lost.
 func TestSRQFreeMidMessage(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const n, size = 6, 1 << 20
@@ -459,7 +462,7 @@ func TestSRQFreeMidMessage(t *testing.T) {
 				b.drain(evd)
 			}
 		}
-		// As many as the queue says are there for another endpoint.
+		// Another endpoint can take as many receives as the queue reports.
 		b.share(t, s, udat.EPAttr{})
 		fill()
 		connect(t, a, b)

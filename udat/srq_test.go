@@ -14,7 +14,7 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// shared makes a shared receive queue, or skips the test where the device says that it has none.
+// shared makes a shared receive queue, or skips the test if the device has none.
 func (e *end) shared(t *testing.T, attr udat.SRQAttr) *udat.SRQ {
 	t.Helper()
 	s, err := e.ia.CreateSRQ(e.pz, attr)
@@ -28,7 +28,8 @@ func (e *end) shared(t *testing.T, attr udat.SRQAttr) *udat.SRQ {
 	return s
 }
 
-// TestSRQRefused: a queue that is not made keeps nothing in use; one that is empty says so.
+// TestSRQRefused: a refused CreateSRQ leaves no reference. The low watermark of an empty queue
+// fires at once.
 func TestSRQRefused(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		e, other := newEnd(t, dev, setup{}), open(t, dev)
@@ -52,10 +53,10 @@ func TestSRQRefused(t *testing.T) {
 		expect(t, e.ia.AsyncEVD(), udat.EventAsyncSRQLowWatermark)
 		time.Sleep(50 * time.Millisecond)
 		empty(t, e.ia.AsyncEVD())
-		// A post is valid in either state of the queue.
+		// A post is valid in both states of the queue.
 		assert.NilError(t, s.PostRecv(nil, 1))
 		assert.NilError(t, s.SetLW(1))
-		for range 2 { // a device that tells it twice
+		for range 2 { // a device that reports it twice
 			e.faults().Report(fabric.AsyncEvent{Kind: fabric.AsyncSRQLimit, SRQ: udat.FabricSRQ(s)})
 		}
 		expect(t, e.ia.AsyncEVD(), udat.EventAsyncSRQLowWatermark)
@@ -70,7 +71,7 @@ func TestSRQRefused(t *testing.T) {
 	})
 }
 
-// share replaces the end's endpoint by one that takes its receives from a shared queue.
+// share replaces the end's endpoint by an endpoint with a shared queue.
 func (e *end) share(t *testing.T, s *udat.SRQ, attr udat.EPAttr) {
 	t.Helper()
 	if e.ep != nil {
@@ -81,8 +82,8 @@ func (e *end) share(t *testing.T, s *udat.SRQ, attr udat.EPAttr) {
 	assert.NilError(t, err)
 }
 
-// twoWithSRQ gives two ends a1 and a2 connected to endpoints of one adapter that share a queue of
-// the given size; the latter are of b1 and b2, whose streams have dispatchers of their own.
+// twoWithSRQ returns two ends a1 and a2, connected to the ends b1 and b2 of one adapter. The
+// endpoints of b1 and b2 share a queue of the given size; their streams have separate dispatchers.
 func twoWithSRQ(t *testing.T, dev string, size int, attr udat.EPAttr) (a1, a2, b1, b2 *end, s *udat.SRQ) {
 	t.Helper()
 	a1, a2, b1 = newEnd(t, dev, setup{}), newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -105,7 +106,7 @@ func count(t *testing.T, s *udat.SRQ) udat.SRQParam {
 	return p
 }
 
-// available checks the number of receives on the queue, where the device tells it.
+// available checks the number of receives on the queue, if the device reports it.
 func available(t *testing.T, s *udat.SRQ, want int) {
 	t.Helper()
 	p := count(t, s)
@@ -117,7 +118,7 @@ func available(t *testing.T, s *udat.SRQ, want int) {
 	assert.Equal(t, p.AvailableDTOCount, want)
 }
 
-// TestSRQ shows one queue that serves two endpoints with dispatchers of their own.
+// TestSRQ tests a queue that serves two endpoints with separate dispatchers.
 func TestSRQ(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a1, a2, b1, b2, s := twoWithSRQ(t, dev, 16, udat.EPAttr{})
@@ -155,7 +156,7 @@ func TestSRQ(t *testing.T) {
 	})
 }
 
-// TestSRQOrder shows that the completions of each connection come in the order of its sends.
+// TestSRQOrder shows that the receives of each connection complete in the order of its sends.
 func TestSRQOrder(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a1, a2, b1, b2, s := twoWithSRQ(t, dev, 64, udat.EPAttr{})
@@ -196,7 +197,7 @@ func TestSRQCounts(t *testing.T) {
 		available(t, s, 2)
 		assert.Equal(t, count(t, s).OutstandingDTOCount, 2)
 		rule.Proves(t, "SRQ-QUERY-02", "SRQ-QUERY-03")
-		// A receive that has completed takes its place until it is dequeued.
+		// A completed receive occupies its place until its event is dequeued.
 		for i := range 8 {
 			assert.NilError(t, s.PostRecv(b.iov(i, 1), udat.Cookie(i)))
 		}
@@ -209,7 +210,7 @@ func TestSRQCounts(t *testing.T) {
 	})
 }
 
-// TestSRQNoDispatcher uses a queue through an endpoint whose receives nobody wants to hear of.
+// TestSRQNoDispatcher uses a queue with an endpoint that has no receive dispatcher.
 func TestSRQNoDispatcher(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -225,7 +226,7 @@ func TestSRQNoDispatcher(t *testing.T) {
 	})
 }
 
-// TestSRQErrors shows the refusals.
+// TestSRQErrors shows the errors of the calls.
 func TestSRQErrors(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{})
@@ -311,10 +312,10 @@ func TestSRQAllocations(t *testing.T) {
 	})
 }
 
-// TestSRQEmpty shows a Send that finds the queue empty.
+// TestSRQEmpty tests a Send that finds the queue empty.
 func TestSRQEmpty(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		// With endless retries it waits until a receive is posted.
+		// With unlimited retries the Send waits until a receive is posted.
 		a, _, b, _, s := twoWithSRQ(t, dev, 4, udat.EPAttr{})
 		late := acknowledged(a)
 		if !late {
@@ -336,7 +337,7 @@ func TestSRQEmpty(t *testing.T) {
 			rule.Proves(t, "SRQ-CREATE-04")
 			return
 		}
-		// With finite ones the connection breaks.
+		// With limited retries the connection breaks.
 		c := newEnd(t, dev, setup{opts: []udat.Option{udat.WithRNRRetry(1)}})
 		_, _, p, err := c.ia.Query()
 		assert.NilError(t, err)
@@ -353,7 +354,7 @@ func TestSRQEmpty(t *testing.T) {
 	})
 }
 
-// TestSRQNotification shows which receives wake a waiter.
+// TestSRQNotification shows which shared receives wake a waiter.
 func TestSRQNotification(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, c := range []struct {
@@ -386,7 +387,7 @@ func TestSRQNotification(t *testing.T) {
 	})
 }
 
-// TestSRQThreshold shows that a waiter on shared receives counts.
+// TestSRQThreshold waits for several events of shared receives.
 func TestSRQThreshold(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, _, b, _, s := twoWithSRQ(t, dev, 8, udat.EPAttr{RecvCompletionFlags: udat.CompletionEVDThreshold})
@@ -462,7 +463,7 @@ func TestSRQResize(t *testing.T) {
 	})
 }
 
-// TestSRQLowWatermark shows the event that says that receives run out.
+// TestSRQLowWatermark tests the event of the low watermark.
 func TestSRQLowWatermark(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, _, b, _, s := twoWithSRQ(t, dev, 8, udat.EPAttr{})
@@ -520,7 +521,7 @@ func TestSRQLowWatermark(t *testing.T) {
 		low()
 		assert.NilError(t, s.SetLW(2))
 		atOnce(4) // 3 left
-		atOnce(4) // the same value arms anew
+		atOnce(4) // the same value arms the watermark again
 		rule.Proves(t, "SRQ-SETLW-02", "SRQ-SETLW-03")
 		assert.NilError(t, s.SetLW(3))
 		assert.NilError(t, s.SetLW(0))
@@ -533,8 +534,8 @@ func TestSRQLowWatermark(t *testing.T) {
 	})
 }
 
-// TestSRQLowWhileArming: a receive that is taken while the call arms the device, which does not
-// look back, is seen by the call.
+// TestSRQLowWhileArming: if a receive is taken while SetLW arms the device, and the device does not
+// report it, SetLW itself reports it.
 func TestSRQLowWhileArming(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		var script faultfabric.Script
@@ -560,7 +561,7 @@ func TestSRQLowWhileArming(t *testing.T) {
 	})
 }
 
-// TestSRQEndpoint shows what an endpoint of a shared queue is.
+// TestSRQEndpoint tests the properties of an endpoint with a shared queue.
 func TestSRQEndpoint(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{})
@@ -661,8 +662,8 @@ func TestSRQEndpoint(t *testing.T) {
 	})
 }
 
-// TestSRQDepthsDefault shows that endpoints with unspecified read depths connect, whatever the
-// peer's.
+// TestSRQDepthsDefault shows that endpoints with default read depths connect, whatever the read
+// depths of the peer are.
 func TestSRQDepthsDefault(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, depth := range []int{udat.None, 1, 0} {
@@ -675,7 +676,7 @@ func TestSRQDepthsDefault(t *testing.T) {
 	})
 }
 
-// TestSRQZones shows whose zone holds for what.
+// TestSRQZones shows which zone, that of the queue or of the endpoint, applies to each operation.
 func TestSRQZones(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -683,7 +684,7 @@ func TestSRQZones(t *testing.T) {
 		_, _, prov, err := b.ia.Query()
 		assert.NilError(t, err)
 		if !prov.SRQEPPZDifference {
-			// There is but one zone: both checks are made against it.
+			// There is only one zone, which both checks use.
 			pz, err := b.ia.CreatePZ()
 			assert.NilError(t, err)
 			zoned, err := b.ia.AllocLMR(pz, 100, udat.PrivAll)
@@ -721,7 +722,7 @@ func TestSRQZones(t *testing.T) {
 }
 
 // onlyOwnZone makes every request with memory of another zone, which is refused, and with memory of
-// the endpoint's own.
+// the endpoint's own zone.
 func onlyOwnZone(t *testing.T, e, peer *end, foreign *udat.LMR) {
 	t.Helper()
 	for _, p := range posters {
@@ -736,8 +737,8 @@ func onlyOwnZone(t *testing.T, e, peer *end, foreign *udat.LMR) {
 	}
 }
 
-// TestSRQDisconnect shows that what no endpoint had taken stays on the queue, and serves the next
-// connection.
+// TestSRQDisconnect shows that receives that no endpoint has taken stay on the queue, and serve the
+// next connection.
 func TestSRQDisconnect(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a1, a2, b1, b2, s := twoWithSRQ(t, dev, 8, udat.EPAttr{})
@@ -776,8 +777,8 @@ func TestSRQDisconnect(t *testing.T) {
 	})
 }
 
-// TestSRQManyEndpoints makes more endpoints on one large queue than completion queues could hold if
-// each kept room for all of it.
+// TestSRQManyEndpoints makes so many endpoints on one large queue that no completion queue could
+// have room for the whole queue once per endpoint.
 func TestSRQManyEndpoints(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{})

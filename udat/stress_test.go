@@ -12,7 +12,7 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// storm runs every function again and again, each in a goroutine of its own, for a second.
+// storm runs every function repeatedly for a second, each in its own goroutine.
 func storm(t *testing.T, works ...func(r *rand.Rand)) {
 	t.Helper()
 	stop := time.Now().Add(time.Second)
@@ -34,7 +34,8 @@ func storm(t *testing.T, works ...func(r *rand.Rand)) {
 	}
 }
 
-// TestServicePointStorm makes, frees, calls, accepts, rejects and hands off without any order.
+// TestServicePointStorm makes and frees service points, connects, accepts, rejects and hands off,
+// all concurrently.
 func TestServicePointStorm(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{qlen: 1000}), newEnd(t, dev, setup{qlen: 1000})
@@ -131,7 +132,7 @@ func TestServicePointStorm(t *testing.T) {
 	})
 }
 
-// TestSRQStorm posts, resizes, queries and uses a shared queue all at once; no receive and no
+// TestSRQStorm posts to, resizes, queries and uses a shared queue concurrently; no receive and no
 // message is lost.
 func TestSRQStorm(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
@@ -198,7 +199,7 @@ func TestSRQStorm(t *testing.T) {
 	})
 }
 
-// TestRMRStorm binds windows from many goroutines, to regions that come and go.
+// TestRMRStorm binds windows from many goroutines, to regions that are made and freed meanwhile.
 func TestRMRStorm(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: 32}})
@@ -227,7 +228,7 @@ func TestRMRStorm(t *testing.T) {
 					return err == nil && idle
 				})
 				assert.NilError(t, w.Free())
-				for l.Free() != nil { // until shared has gone elsewhere
+				for l.Free() != nil { // until the window shared is bound to another region
 					shared.Bind(b.mem.Triplet(0, 1), bothRights, b.ep, 5, 0)
 					b.request.Dequeue()
 				}

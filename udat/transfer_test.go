@@ -9,7 +9,7 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// TestSend shows that the segments of a Send arrive in order as one message that takes up one
+// TestSend shows that the segments of a Send arrive in order as one message that consumes one
 // receive.
 func TestSend(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
@@ -34,7 +34,7 @@ func TestSend(t *testing.T) {
 	})
 }
 
-// TestWriteAndRead shows RDMA in both directions.
+// TestWriteAndRead tests RDMA in both directions.
 func TestWriteAndRead(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})

@@ -21,7 +21,7 @@ type waiting struct {
 	active bool // a completion of the Consumer's work has come since the poller's last poll
 
 	armed   bool          // the completion queue is armed and has not notified yet
-	changed sync.Cond     // signals that waiter or loop has changed
+	changed sync.Cond     // signals a change of the field waiter or loop
 	kick    chan struct{} // wakes a call that is parked without a completion queue
 	timer   *time.Timer
 	spins   spinChoice

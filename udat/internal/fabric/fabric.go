@@ -6,8 +6,8 @@
 //
 //   - Every method is safe for concurrent use. A second Close returns ErrClosed.
 //   - One goroutine of each Device calls all its handlers (of listeners, connections and
-//     asynchronous events), one at a time and in order. A handler must not block for long. It may
-//     call any method except Device.Close.
+//     asynchronous events), one at a time and in order. A handler must not block for long. A
+//     handler may call any method except Device.Close.
 //   - When Close of a Listener, Conn or QP returns, a handler call that began earlier may still be
 //     running. The handler must recognize such late events.
 //   - Completions are reported by CQ.Poll only.
@@ -38,9 +38,9 @@ var (
 // Fabric is one way to reach RDMA devices: the verbs of this host, RDMA over TCP, or the fabric
 // inside this process.
 type Fabric interface {
-	// Name is the kind of the fabric: "verbs", "tcp" or "mem".
+	// Name returns the kind of the fabric: "verbs", "tcp" or "mem".
 	Name() string
-	// Devices lists the devices that Open can open now. If there is none, the error says why.
+	// Devices lists the devices that Open can open now. If there is no device, the error says why.
 	Devices() ([]DeviceInfo, error)
 	// Open opens a device by its name, or by one of its IP addresses. ErrNoDevice means that this
 	// fabric has no such device. Any other error means that the device could not be opened. async
@@ -50,10 +50,10 @@ type Fabric interface {
 
 // Options are the settings of one open device.
 type Options struct {
-	RNRRetry uint8         // receiver-not-ready retries of its connections, 0 to 6; 7 means for ever
-	Retry    uint8         // transport retries of its connections, 0 to 7, or DefaultRetry
+	RNRRetry uint8         // receiver-not-ready retries of the device's connections, 0 to 6; 7 means for ever
+	Retry    uint8         // transport retries of the device's connections, 0 to 7, or DefaultRetry
 	CMWait   time.Duration // time limit of each internal step of connecting (address, route); 0: the fabric's default
-	Path     PathOptions   // path of its connections
+	Path     PathOptions   // path of the device's connections
 
 	// Checksums says whether this end asks for a checksum of each frame. Only the fabric tcp
 	// supports this option. Both ends use checksums if either end asks for them. If nil, the fabric
@@ -68,8 +68,8 @@ const DefaultRetry = 255
 type DeviceInfo struct {
 	Name   string       // the name to pass to Open
 	Fabric string       // Fabric.Name
-	Addr   netip.Addr   // the address that it listens on; invalid if the port has none
-	Addrs  []netip.Addr // all addresses that Open accepts for it, best first
+	Addr   netip.Addr   // the address that the device listens on; invalid if the port has none
+	Addrs  []netip.Addr // all addresses that Open accepts for the device, best first
 	Active bool         // the port is up
 	Detail string       // for people: the transport, the link layer, the GID and why it was chosen
 }
@@ -98,7 +98,7 @@ type Attr struct {
 	MaxSRQWR       int
 	MaxSRQSGE      int
 	MaxReadIn      int // outstanding RDMA reads and atomics per queue pair, as target
-	MaxReadOut     int // the same, as initiator
+	MaxReadOut     int // outstanding RDMA reads and atomics per queue pair, as initiator
 	MaxReadTotal   int
 	MaxMessage     uint64
 	MaxInline      int // upper bound of QPInit.MaxInline
@@ -113,7 +113,7 @@ type Attr struct {
 	SendInvalidate bool
 	WriteImmediate bool
 	SRQExactCounts bool // SRQ.Available and QP.Taken are known, and QP.SetTakenLimits works
-	SRQOtherPD     bool // a queue pair and its SRQ may be of different domains; that of the SRQ then applies to receives
+	SRQOtherPD     bool // a queue pair and its SRQ may be in different domains; receives then use the SRQ's domain
 	ReadSinkRemote bool // the sink of an RDMA read needs remote write access (iWARP)
 	PeerToPeer     bool // either end may send first (on plain iWARP only the active end may)
 	ExactBounds    bool // memory windows enforce their bounds
@@ -179,9 +179,9 @@ type CQ interface {
 	// neither blocks nor allocates. If a repeated poll is cheap on the device, Poll polls an empty
 	// queue up to polls times.
 	Poll(wcs []WC, polls int) (int, error)
-	// Arm requests one notification, for the next completion. With solicitedOnly it is for the next
-	// completion that is solicited or failed. Completions that are already queued do not notify, so
-	// the caller must poll once more after Arm.
+	// Arm requests one notification, for the next completion. With solicitedOnly the notification
+	// is for the next completion that is solicited or failed. Completions that are already queued
+	// do not notify, so the caller must poll once more after Arm.
 	Arm(solicitedOnly bool) error
 	// Wait blocks until an armed notification comes (fired is true), Wake is called (fired is
 	// false), or the deadline passes (os.ErrDeadlineExceeded). The zero deadline never expires. One
@@ -219,8 +219,9 @@ type QPInit struct {
 	MaxInline              int // requested; QP.MaxInline returns the granted value
 }
 
-// QP is a reliable connected queue pair. Receives can be posted as soon as it exists, sends once it
-// is connected. In the error state both can be posted, and the queue pair flushes them in order.
+// QP is a reliable connected queue pair. Receives can be posted as soon as the queue pair exists,
+// sends once it is connected. In the error state both can be posted, and the queue pair flushes
+// them in order.
 type QP interface {
 	Num() uint32
 	MaxInline() int
@@ -239,14 +240,14 @@ type QP interface {
 	// completed. It returns -1 if the device does not report this number. Such a device may still
 	// report 0 for a queue pair in the error state, once all its receives have completed.
 	Taken() int
-	// SetTakenLimits arms one AsyncQPSoftLimit and one AsyncQPHardLimit event. Each is raised when
-	// Taken exceeds its limit; if Taken already does, SetTakenLimits itself raises it. A negative
-	// limit disarms its event.
+	// SetTakenLimits arms one AsyncQPSoftLimit and one AsyncQPHardLimit event. Each event is raised
+	// when Taken exceeds its limit. If Taken exceeds the limit already, SetTakenLimits raises the
+	// event at once. A negative limit disarms its event.
 	SetTakenLimits(soft, hard int) error
 	// SetError moves the queue pair to the error state, which flushes everything posted. Call it
-	// even if an error has already moved the queue pair to that state: only then is a receive that
-	// is posted later sure to be flushed. On a device with SRQExactCounts no message completes
-	// after SetError has returned.
+	// even if an error has already moved the queue pair to that state: only after this call are
+	// receives that are posted later sure to be flushed. On a device with SRQExactCounts no message
+	// completes after SetError has returned.
 	SetError() error
 	// Close destroys the queue pair. Once it has returned, no posted request accesses memory.
 	Close() error
@@ -266,15 +267,15 @@ type AcceptParams struct {
 	ReadIn, ReadOut uint8
 }
 
-// Conn is one connection, or one attempt at it.
+// Conn is one connection, or one attempt to connect.
 type Conn interface {
 	LocalAddr() netip.AddrPort
 	RemoteAddr() netip.AddrPort
-	// ReadDepths returns the read depths. They are those in force once the connection is
-	// established.
+	// ReadDepths returns the read depths. Once the connection is established, they are the depths
+	// in force.
 	ReadDepths() (in, out uint8)
-	// Awaits returns, for people, what a pending attempt waits for. If reached is true, the peer's
-	// host has answered, so that nothing between the hosts is in the way.
+	// Awaits returns, for people, what a pending attempt waits for. reached reports whether the
+	// peer's host has answered; then the cause of the wait is not between the hosts.
 	Awaits() (what string, reached bool)
 	// Disconnect moves the queue pair to the error state and notifies the peer. It may be called
 	// more than once, and after the peer has disconnected. The end that disconnects first receives
@@ -304,8 +305,8 @@ type Request interface {
 	// it serves, out the reads that it starts.
 	ReadDepths() (in, out uint8)
 	// Accept accepts the request with qp. The handler receives EventEstablished, or EventFailed if
-	// the peer has given up. If Accept returns an error, the request still awaits its answer,
-	// unless qp has failed during the call: then the request may be lost.
+	// the peer has given up. If Accept returns an error, the request still awaits its answer. Only
+	// if qp has failed during the call may the request be lost.
 	Accept(qp QP, p AcceptParams, on func(ConnEvent)) (Conn, error)
 	// Reject rejects the request. With byConsumer the peer receives EventPeerRejected, else
 	// EventRejected, whose data may be padded with zeroes.
@@ -320,7 +321,7 @@ const (
 	EventEstablished  ConnEventKind = iota // data can flow; Private holds the acceptor's data at the active end
 	EventPeerRejected                      // the consumer at the other end rejected; Private may hold its data
 	EventRejected                          // no listener, a full backlog, or a failure of the peer; Private may hold data
-	EventUnreachable                       // no route, no such host, or no answer from it
+	EventUnreachable                       // no route, no such host, or no answer from the host
 	EventFailed                            // the handshake failed in another way, or the link was lost
 	EventDisconnected                      // the other end disconnected, by itself or in answer to this end
 	EventRemoved                           // the device has gone

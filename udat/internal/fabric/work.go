@@ -2,8 +2,9 @@ package fabric
 
 import "github.com/godat/godat/cverbs"
 
-// These types are those of package cverbs, so that a batch of them is passed to C unchanged.
-// Package cverbs compiles on every platform. Where there are no verbs, only its types are used.
+// These types are those of package cverbs, so that a batch of work requests or completions is
+// passed to C unchanged. Package cverbs compiles on every platform. On platforms without verbs only
+// its types are used.
 type (
 	SGE       = cverbs.SGE
 	SendWR    = cverbs.SendWR
@@ -64,7 +65,7 @@ const (
 	StatusFatal         = cverbs.WCFatalErr
 )
 
-// Kinds of completed operations. A completion has one only if its status is StatusSuccess.
+// Kinds of completed operations. A completion has a kind only if its status is StatusSuccess.
 const (
 	OpWCSend        = cverbs.WCSend
 	OpWCWrite       = cverbs.WCRDMAWrite

@@ -9,8 +9,8 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// benchPair is two connected ends. The harness wants a *testing.T; benchmarks build their pair by
-// hand around it.
+// benchPair makes two connected ends. The test harness needs a *testing.T, so benchmarks make their
+// ends without it.
 func benchPair(b *testing.B, bytes int) (x, y *end) {
 	b.Helper()
 	f := New()
@@ -49,7 +49,7 @@ func benchPair(b *testing.B, bytes int) (x, y *end) {
 	return x, y
 }
 
-// reap takes completions until want have come.
+// reap polls until want completions have come.
 func (e *end) reap(wcs []fabric.WC, want int, park bool) {
 	for want > 0 {
 		if park {
@@ -67,7 +67,8 @@ func (e *end) reap(wcs []fabric.WC, want int, park bool) {
 	}
 }
 
-// echo bounces messages of size bytes n times: at each end one receive completion per message.
+// echo sends a message of size bytes back and forth n times, with one receive completion per
+// message at each end.
 func (e *end) echo(size, n int, first, park bool) {
 	recv, send := []fabric.RecvWR{{NumSGE: 1}}, []fabric.SendWR{{Opcode: fabric.OpSend, NumSGE: 1}}
 	sges := []fabric.SGE{e.at(0, size)}

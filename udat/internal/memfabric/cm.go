@@ -6,7 +6,8 @@ import (
 	"github.com/godat/godat/udat/internal/softnic"
 )
 
-// deviceName is the only device of a Fabric; it may be opened any number of times.
+// deviceName is the name of the only device of a Fabric. The device may be opened any number of
+// times.
 const deviceName = "mem0"
 
 var (
@@ -14,10 +15,11 @@ var (
 	addr6 = netip.IPv6Loopback()
 )
 
-// firstFreePort is the first port that freePort may choose. It is also the number of those ports.
+// firstFreePort is the first port that freePort may choose, and also the number of ports that it
+// may choose.
 const firstFreePort = 1 << 15
 
-// network has the listeners that the devices of a fabric can connect to. Guarded by Adapter.Mu.
+// network holds the listeners that the devices of a fabric can connect to. Adapter.Mu guards it.
 type network struct {
 	listeners map[uint16]*listener
 	nextPort  uint16
@@ -46,7 +48,7 @@ func (n *network) freePort() uint16 {
 }
 
 // send sends a message of connection management to another device, whose dispatcher then calls
-// arrive. A fault may make it lose the message.
+// arrive. A fault may lose the message.
 func (d *Device) send(m Message, to *Device, arrive func()) {
 	if n := &d.faults.lose[m]; *n > 0 {
 		*n--
@@ -57,7 +59,7 @@ func (d *Device) send(m Message, to *Device, arrive func()) {
 	}
 	at := &to.Events
 	if to.Closed() {
-		at = &d.Events // a closed device has no dispatcher; in this one, arrive finds that the connection is over
+		at = &d.Events // a closed device has no dispatcher; in the sender's, arrive finds that the connection is over
 	}
 	at.AddMessage(d.faults.Delayed(), func() {
 		if !to.faults.silent() {

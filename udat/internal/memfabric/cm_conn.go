@@ -10,8 +10,8 @@ import (
 	"github.com/godat/godat/udat/internal/softnic"
 )
 
-// handshakeLimit is how long an end waits for the other's answer. The retries of a connection
-// manager have a limit too.
+// handshakeLimit is how long an end waits for the answer of the other end. On real devices the
+// retries of the connection manager limit this wait.
 const handshakeLimit = 64 * time.Second
 
 // conn is one end of a connection.
@@ -22,14 +22,14 @@ type conn struct {
 	peer *conn
 }
 
-// turnDown makes device by send a reject to c, which then ends with the event ev; Adapter.Mu is
+// turnDown sends a reject to c from the device by. c then ends with the event ev. Adapter.Mu is
 // held.
 func (c *conn) turnDown(by *Device, ev fabric.ConnEvent) {
 	by.send(MsgReject, c.dev, func() { c.Fail(softnic.Connecting, ev) })
 }
 
-// join connects c's queue pair to that of p. It returns false if c's is in error or closed.
-// Adapter.Mu is held.
+// join connects the queue pair of c to that of p. It returns false if the queue pair of c is in
+// error or closed. Adapter.Mu is held.
 func (c *conn) join(p *conn) bool {
 	linkOf(c.QP).peer.Store(linkOf(p.QP))
 	if !c.QP.Connect(c.In, c.Out) {
@@ -39,7 +39,8 @@ func (c *conn) join(p *conn) bool {
 	return true
 }
 
-// replied handles the reply of p, which has accepted. It runs in the dispatcher of the active end.
+// replied handles the reply of the other end p, which has accepted. It runs in the dispatcher of
+// the active end.
 func (c *conn) replied(p *conn, private []byte) {
 	hw := c.dev.HW
 	hw.Mu.Lock()

@@ -75,7 +75,7 @@ func TestReject(t *testing.T) {
 		assert.ErrorIs(t, r.Reject(nil, true), fabric.ErrClosed)
 		_, err := r.Accept(b.qp, fabric.AcceptParams{}, b.on)
 		assert.ErrorIs(t, err, fabric.ErrClosed)
-		// The queue pair is as it was and may try again.
+		// The queue pair is unchanged and can be connected.
 		a.connect(fabric.ConnectParams{Remote: addr})
 		assert.NilError(t, next(t, requests).Reject([]byte("no"), false))
 		ev := a.wants(fabric.EventRejected)
@@ -147,8 +147,8 @@ func TestPorts(t *testing.T) {
 	})
 }
 
-// TestLastFreePort: who names no port gets one of the upper half as long as one is free, and is
-// refused then.
+// TestLastFreePort: a Listen on port 0 gets a port of the upper half as long as one is free, and
+// then an error.
 func TestLastFreePort(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := New()
@@ -159,7 +159,7 @@ func TestLastFreePort(t *testing.T) {
 				f.listeners[uint16(p)] = new(listener)
 			}
 		}
-		f.nextPort = free + 1 // so that it is looked at last
+		f.nextPort = free + 1 // so that this port is tried last
 		on := func(fabric.Request) {}
 		l, err := d.Listen(0, on)
 		assert.NilError(t, err)
@@ -170,8 +170,8 @@ func TestLastFreePort(t *testing.T) {
 	})
 }
 
-// TestCloseListener: closing a listener leaves the requests that it has handed out, and refuses
-// later ones.
+// TestCloseListener: after a listener is closed, the requests that it has delivered stay valid, and
+// later requests are refused.
 func TestCloseListener(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := New()
@@ -194,8 +194,8 @@ func TestCloseListener(t *testing.T) {
 	})
 }
 
-// TestLateNewsOfADisconnect: on a busy host too, the peer's disconnect is told before a request
-// fails for want of an answer.
+// TestLateNewsOfADisconnect: even on a busy host, the peer's disconnect is reported before a
+// request fails because the peer does not answer.
 func TestLateNewsOfADisconnect(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t, endOptions{})
@@ -268,7 +268,7 @@ func TestAttemptGivenUp(t *testing.T) {
 		b.accept(r, fabric.AcceptParams{})
 		b.wants(fabric.EventFailed)
 		a.quiet()
-		// The queue pair was never connected: it may try again.
+		// The queue pair was never connected, so it can be used for another attempt.
 		b.renew()
 		a.connect(fabric.ConnectParams{Remote: addr})
 		b.accept(next(t, requests), fabric.AcceptParams{})
@@ -276,7 +276,7 @@ func TestAttemptGivenUp(t *testing.T) {
 	})
 }
 
-// What the dispatcher has not told before Close it does not tell after.
+// Events that are still queued when Close is called are not reported.
 func TestNoEventAfterClose(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := New()
@@ -348,7 +348,7 @@ func TestDisconnectOfAnAttemptEndsIt(t *testing.T) {
 	})
 }
 
-// TestPeerThatHasClosed: who accepts a request whose device has been closed meanwhile hears it at
+// TestPeerThatHasClosed: an accept of a request whose device has been closed meanwhile ends at
 // once.
 func TestPeerThatHasClosed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -383,8 +383,8 @@ func TestNoAnswerEndsInUnreachable(t *testing.T) {
 	})
 }
 
-// TestAttemptsInTurn: after an attempt that has failed the queue pair is free for another, which
-// then has it alone, also once the first is closed.
+// TestAttemptsInTurn: after a failed attempt the queue pair can be used for another attempt, which
+// the Close of the first one does not disturb.
 func TestAttemptsInTurn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := New()

@@ -43,7 +43,7 @@ func TestArmNotifiesOnceOfTheNextCompletion(t *testing.T) {
 }
 
 // With one processor an empty queue yields once in 64 polls: often enough for a peer that polls,
-// and rarely enough for its cost.
+// and rarely enough to be cheap.
 func TestEmptyPollsYield(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	a, b := pair(t, endOptions{})
@@ -67,11 +67,11 @@ func TestEmptyPollsYield(t *testing.T) {
 	}
 	stop.Store(true)
 	<-ended
-	// The scheduler's own interruptions give some turns more.
+	// The scheduler's own interruptions add some turns.
 	assert.Assert(t, turns >= 50 && turns < polls/4, "%d turns of another goroutine in %d empty polls", turns, polls)
 
-	// Two ends that do nothing but poll: without a yield each message waits for the scheduler to
-	// interrupt the other end, after 10 ms or about 100,000 polls.
+	// Two ends only poll. Without a yield each message would wait until the scheduler interrupts
+	// the other end, after 10 ms or about 100,000 polls.
 	const rounds = 50
 	echo := func(e *end, first bool) (polled int) {
 		for i := range rounds {
@@ -108,7 +108,7 @@ func TestArmSolicited(t *testing.T) {
 		assert.Assert(t, !b.notified())
 		solicited()
 		assert.Assert(t, b.notified())
-		// Arming for any prevails over arming for solicited ones, in either order.
+		// Arming for all completions prevails over arming for solicited ones, in either order.
 		assert.NilError(t, b.cq.Arm(true))
 		assert.NilError(t, b.cq.Arm(false))
 		assert.NilError(t, b.cq.Arm(true))
@@ -237,7 +237,7 @@ func TestShortestQueue(t *testing.T) {
 	})
 }
 
-// TestQueueWraps: completions come in order, also around the end of the queue's memory.
+// TestQueueWraps: completions stay in order when the queue's ring wraps around.
 func TestQueueWraps(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t, endOptions{depth: 3})
@@ -256,7 +256,7 @@ func TestQueueWraps(t *testing.T) {
 	})
 }
 
-// TestCQDepths: a queue has from 1 to MaxCQE entries, made so or resized.
+// TestCQDepths: a queue has 1 to MaxCQE entries, as created or resized.
 func TestCQDepths(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		e := newEnd(t, New(WithAttr(func(a *fabric.Attr) { a.MaxCQE = 64 })), endOptions{})
@@ -308,8 +308,8 @@ func TestCQResizeKeepsWhatIsQueued(t *testing.T) {
 	})
 }
 
-// TestCQResizeBelowItsMemory: a queue whose memory is longer than the new depth is as deep as it
-// says, and keeps what is queued, in order, also around the end of that memory.
+// TestCQResizeBelowItsMemory: a queue whose ring is longer than the new depth gets exactly the new
+// depth, and keeps the queued completions in order, even if the ring has wrapped.
 func TestCQResizeBelowItsMemory(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t, endOptions{})

@@ -25,7 +25,8 @@ func TestOpenByNameOnly(t *testing.T) {
 	assert.Assert(t, infos[0].Active)
 }
 
-// TestAttributes: mem0 has all that a device may have; what iWARP asks for is not among it.
+// TestAttributes: mem0 has every ability that a device can have, and none of the restrictions of
+// iWARP.
 func TestAttributes(t *testing.T) {
 	d, _ := openDevice(t, New(), options)
 	assert.Equal(t, d.Attr().MTU, 4096)
@@ -37,8 +38,8 @@ func TestAttributes(t *testing.T) {
 	}
 }
 
-// TestQueuePairKeepsItsParts: what a queue pair is made of cannot be closed before it. It needs no
-// places on its queues.
+// TestQueuePairKeepsItsParts: the domain and queues of a queue pair cannot be closed before the
+// queue pair. A queue pair may have queues of length 0.
 func TestQueuePairKeepsItsParts(t *testing.T) {
 	d, _ := openDevice(t, New(), options)
 	p, err := d.AllocPD()
@@ -110,8 +111,8 @@ func TestQueuePairLimits(t *testing.T) {
 	}
 }
 
-// TestCloseWaitsForTransfers: a region or a window whose memory a transfer copies closes after the
-// copy. Its owner may unmap the memory as soon as Close returns.
+// TestCloseWaitsForTransfers: Close of a region or a window returns only after a running copy of
+// its memory, because the owner may unmap the memory as soon as Close returns.
 func TestCloseWaitsForTransfers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := New()

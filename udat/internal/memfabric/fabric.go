@@ -1,18 +1,18 @@
 // Package memfabric implements RDMA inside one process, in pure Go and on every platform: reliable
-// connections that behave as those of real devices. It serves machines without RDMA, and tests that
-// need faults on demand.
+// connections that behave like those of real devices. The package is for machines without RDMA, and
+// for tests that need faults on demand.
 //
 // All devices that are opened on one Fabric share one network. Each device has an engine, a
 // goroutine that executes the requests posted on the device. The engine copies payload directly
 // from the registered memory of one end to that of the other, and makes the completions. The race
-// detector does not see the copy, just as it does not see a NIC.
+// detector does not see the copy, just as it does not see what a NIC does.
 //
 // The package waits only by channels, locks and package time, so that it works under
 // testing/synctest, where an idle fabric is durably blocked.
 //
-// Package softnic implements the device and most of a connection. The wire is in wire_*.go, the
-// messages of connections are in cm*.go. The lock of an engine's list is a leaf, below the locks of
-// softnic.
+// Package softnic implements the device and most of a connection. This package adds the transport:
+// requests and payload in wire_*.go, the messages of connections in cm*.go. The lock of an engine's
+// list may be taken while locks of softnic are held; no other lock is taken under it.
 package memfabric
 
 import (
@@ -58,10 +58,10 @@ func New(opts ...Option) *Fabric {
 // Default returns the fabric that the whole process shares.
 var Default = sync.OnceValue(func() *Fabric { return New() })
 
-// Name is "mem".
+// Name returns "mem".
 func (f *Fabric) Name() string { return "mem" }
 
-// Devices lists mem0, which is always there.
+// Devices lists mem0, which always exists.
 func (f *Fabric) Devices() ([]fabric.DeviceInfo, error) {
 	return []fabric.DeviceInfo{f.Attr.Info}, nil
 }

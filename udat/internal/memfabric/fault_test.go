@@ -77,8 +77,8 @@ func TestReadDepthThrottles(t *testing.T) {
 	})
 }
 
-// TestDelayAndReadDepths: reads wait for each other only as the depth of the connection asks for,
-// writes not at all. How long a request is held back is settled when it is posted.
+// TestDelayAndReadDepths: delayed reads wait for each other only if the read depth requires it,
+// delayed writes never. The delay of a request is fixed when the request is posted.
 func TestDelayAndReadDepths(t *testing.T) {
 	shallow := func(t *testing.T, depth uint8) (a, b *end) {
 		f := New()
@@ -122,8 +122,8 @@ func TestDelayAndReadDepths(t *testing.T) {
 	})
 }
 
-// TestSlowReadIsOvertaken: a request behind a read that is under way does not see what that brings,
-// unless it has a fence.
+// TestSlowReadIsOvertaken: a request after a read in flight does not send the data of that read,
+// unless the request is fenced.
 func TestSlowReadIsOvertaken(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t, endOptions{})
@@ -183,12 +183,12 @@ func TestKill(t *testing.T) {
 		start := time.Now()
 		a.send(2)
 		time.Sleep(ackTimeout / 2)
-		b.dev.Faults().Kill() // once more: the sender looks again, which spends no retry
+		b.dev.Faults().Kill() // again: the sender tries again, which uses no retry
 		a.completion(2, fabric.StatusRetryExceeded)
 		assert.Equal(t, time.Since(start), 4*ackTimeout)
 		a.quiet()
 		b.quiet()
-		// Nor does it answer who connects.
+		// It does not answer a connect either.
 		b.dev.Faults().Revive()
 		addr, requests, _ := b.listen()
 		b.dev.Faults().Kill()
@@ -199,7 +199,7 @@ func TestKill(t *testing.T) {
 	})
 }
 
-// TestKilledDeviceReachesNobody: what a killed device sends does not arrive.
+// TestKilledDeviceReachesNobody: messages of a killed device do not arrive.
 func TestKilledDeviceReachesNobody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t, endOptions{})
@@ -211,8 +211,8 @@ func TestKilledDeviceReachesNobody(t *testing.T) {
 	})
 }
 
-// TestWaitForAReceiveEnds: every request fails that waits for a receive of a killed device, or over
-// a path that is dropped.
+// TestWaitForAReceiveEnds: a request that waits for a receive fails if the peer's device is killed
+// or the path is dropped.
 func TestWaitForAReceiveEnds(t *testing.T) {
 	for _, end := range []func(f *Faults, qpns []uint32){
 		func(f *Faults, qpns []uint32) { f.Kill() },
@@ -312,14 +312,14 @@ func TestRemove(t *testing.T) {
 		b.renew()
 		b.connect(fabric.ConnectParams{Remote: l.Addr()})
 		b.wants(fabric.EventRejected)
-		// A removed device closes like any other, and the name opens anew.
+		// A removed device can be closed, and its name can be opened again.
 		d, err := f.Open("mem0", options, nil)
 		assert.NilError(t, err)
 		assert.NilError(t, d.Close())
 	})
 }
 
-// A removed device sends nothing and takes nothing, whichever end has it.
+// A removed device sends and receives nothing, whichever end it belongs to.
 func TestRemovedDeviceIsSilent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t, endOptions{})
@@ -391,7 +391,7 @@ func TestLostHandshakeMessages(t *testing.T) {
 	}
 }
 
-// TestLoseSome: as many messages are lost as asked for, and no more.
+// TestLoseSome: exactly the requested number of messages is lost.
 func TestLoseSome(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := New()
@@ -483,8 +483,8 @@ func TestExhaust(t *testing.T) {
 	})
 }
 
-// TestReport: an event of an object is told to the device that has it, one of the port to every
-// open of the adapter.
+// TestReport: an event of an object is reported to the device of the object, an event of the port
+// to every open device of the adapter.
 func TestReport(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t, endOptions{srq: 2})

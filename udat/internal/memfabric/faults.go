@@ -13,7 +13,7 @@ type Message int
 const (
 	MsgRequest    Message = iota // of a connect
 	MsgReply                     // of an accept
-	MsgReady                     // of the active end, after the reply; it makes the acceptor's EventEstablished
+	MsgReady                     // of the active end, after the reply; it causes the acceptor's EventEstablished
 	MsgReject                    // of a reject, by the program or by the fabric
 	MsgDisconnect                // of a disconnect
 	numMessages
@@ -31,8 +31,8 @@ const (
 	Conns     = softnic.Conns
 )
 
-// Faults injects faults into one open device and its wire. All methods are safe for concurrent use
-// and take effect at once.
+// Faults injects faults into one open device and its transport. All methods are safe for concurrent
+// use and take effect at once.
 type Faults struct {
 	*softnic.Faults
 	dev  *Device

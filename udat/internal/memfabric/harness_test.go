@@ -15,7 +15,8 @@ import (
 	"github.com/godat/godat/udat/internal/softnic"
 )
 
-// bound is how long a test waits for what has to come; in a bubble it costs nothing.
+// bound is how long a test waits for something that must happen. In virtual time the wait costs
+// nothing.
 const bound = 2 * time.Minute
 
 var options = fabric.Options{RNRRetry: 7, Retry: 7}
@@ -27,7 +28,7 @@ func bubble(t *testing.T, test func(t *testing.T)) {
 	synctest.Test(t, test)
 }
 
-// end is one end of a connection with all that it needs.
+// end is one end of a connection with all objects that it needs.
 type end struct {
 	t      *testing.T
 	dev    *Device
@@ -108,7 +109,7 @@ func newEnd(t *testing.T, f *Fabric, o endOptions) *end {
 	return e
 }
 
-// renew returns the end another queue pair; the one before stays open.
+// renew gives the end a new queue pair. The previous one stays open.
 func (e *end) renew() {
 	e.t.Helper()
 	var err error
@@ -158,7 +159,7 @@ func (e *end) accept(r fabric.Request, p fabric.AcceptParams) {
 	closeAfter(e.t, e.conn)
 }
 
-// pair is two connected ends: the first has connected, the second has accepted.
+// pair returns two connected ends: the first has connected, the second has accepted.
 func pair(t *testing.T, o endOptions) (a, b *end) {
 	t.Helper()
 	f := New()
@@ -177,7 +178,7 @@ func join(t *testing.T, a, b *end) {
 	assert.NilError(t, l.Close())
 }
 
-// next is what comes out of c within the bound.
+// next returns the next value of c, which must come within the bound.
 func next[T any](t *testing.T, c <-chan T) T {
 	t.Helper()
 	select {
@@ -207,7 +208,7 @@ func (e *end) wantsAsync(kind fabric.AsyncKind) fabric.AsyncEvent {
 	return ev
 }
 
-// quiet asserts, in a bubble, that nothing is on its way to the end.
+// quiet asserts, in virtual time, that no event and no completion is coming to the end.
 func (e *end) quiet() {
 	e.t.Helper()
 	synctest.Wait()
@@ -224,7 +225,7 @@ func (e *end) quiet() {
 	assert.Equal(e.t, n, 0, "unexpected completion %+v", wcs[0])
 }
 
-// completions waits for n of them.
+// completions waits for n completions.
 func (e *end) completions(n int) []fabric.WC {
 	e.t.Helper()
 	deadline := time.Now().Add(bound)
@@ -250,7 +251,7 @@ func (e *end) completion(id uint64, st fabric.Status) fabric.WC {
 	return wc
 }
 
-// at is the segment of n bytes at off of the end's region.
+// at returns the segment of n bytes at off of the end's region.
 func (e *end) at(off, n int) fabric.SGE {
 	return fabric.SGE{Addr: addrOf(e.mem) + uint64(off), Length: uint32(n), LKey: e.mr.LKey()}
 }
@@ -275,13 +276,13 @@ func (e *end) post(wr fabric.SendWR, sges ...fabric.SGE) {
 	assert.Equal(e.t, n, 1)
 }
 
-// send is a signalled send.
+// send posts a signalled send.
 func (e *end) send(id uint64, sges ...fabric.SGE) {
 	e.t.Helper()
 	e.post(fabric.SendWR{ID: id, Opcode: fabric.OpSend, Flags: fabric.Signaled}, sges...)
 }
 
-// remote is a signalled operation on memory of the other end.
+// remote posts a signalled operation on memory of the other end.
 func (e *end) remote(id uint64, op fabric.Opcode, at fabric.SGE, sges ...fabric.SGE) {
 	e.t.Helper()
 	e.post(fabric.SendWR{
@@ -289,7 +290,7 @@ func (e *end) remote(id uint64, op fabric.Opcode, at fabric.SGE, sges ...fabric.
 	}, sges...)
 }
 
-// fill writes a pattern that tells its place.
+// fill writes a pattern that depends on the position.
 func fill(buf []byte, seed uint32) {
 	for i := 0; i+4 <= len(buf); i += 4 {
 		binary.LittleEndian.PutUint32(buf[i:], seed+uint32(i))
@@ -300,7 +301,8 @@ func addrPort(port uint16) netip.AddrPort { return netip.AddrPortFrom(addr4, por
 
 func addrOf(buf []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(buf)))) }
 
-// load reads a word as a program does beside a device: in host order, out of the detector's sight.
+// load reads a word in host order, unseen by the race detector, as a program polls memory that a
+// device writes.
 //
 //go:norace
 func load(buf []byte) uint64 { return *(*uint64)(unsafe.Pointer(unsafe.SliceData(buf))) }

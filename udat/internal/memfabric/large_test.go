@@ -10,9 +10,9 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// TestBeyond4GiB: every operation works behind the first 4 GiB of a region, and reaches nothing
-// at the place that an offset of 32 bits would name. The race detector would need memory for all of
-// it.
+// TestBeyond4GiB: every operation works beyond the first 4 GiB of a region, and does not touch the
+// place that an offset of 32 bits would name. The test is left out with the race detector, which
+// would need memory for the whole region.
 func TestBeyond4GiB(t *testing.T) {
 	const beyond = 1<<32 + 4096 // also where a segment crosses 4 GiB
 	f := New()
@@ -53,7 +53,7 @@ func TestBeyond4GiB(t *testing.T) {
 	for _, c := range b.mem[:4096+2048] { // where the offsets would be without their upper half
 		assert.Equal(t, c, byte(0))
 	}
-	// A window of more than 4 GiB has its whole length, and no more.
+	// A window of more than 4 GiB gives access to its whole length, and to no more.
 	w := b.window()
 	key, err := b.qp.Bind(w, fabric.BindWR{ID: 1, Flags: fabric.Signaled, MR: b.mr, Addr: b.at(0, 0).Addr, Length: beyond,
 		Access: fabric.RemoteWrite})
@@ -65,7 +65,7 @@ func TestBeyond4GiB(t *testing.T) {
 	a.completion(3, fabric.StatusRemoteAccess)
 }
 
-// TestLargeMessage: a message of 128 MiB, gathered and scattered, arrives whole.
+// TestLargeMessage: a message of 128 MiB with many segments at both ends arrives complete.
 func TestLargeMessage(t *testing.T) {
 	const size = 128 << 20
 	f := New()

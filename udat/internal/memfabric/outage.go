@@ -16,7 +16,8 @@ func (f *Faults) Kill() { f.setDead(true) }
 // Revive undoes Kill. Requests with retries left continue.
 func (f *Faults) Revive() { f.setDead(false) }
 
-// setDead cuts the device off, or ends that, and wakes the engines of the device and of its peers.
+// setDead cuts the device off, or connects it again, and wakes the engines of the device and of its
+// peers.
 func (f *Faults) setDead(dead bool) {
 	f.dead.Store(dead)
 	for _, q := range f.dev.QPs() {

@@ -48,7 +48,7 @@ func TestRDMAWriteAndRead(t *testing.T) {
 		assert.Equal(t, wc.ByteLen, uint32(100))
 		assert.Assert(t, bytes.Equal(a.mem[2000:2050], b.mem[600:650]))
 		assert.Assert(t, bytes.Equal(a.mem[3000:3050], b.mem[650:700]))
-		// Nothing to move needs no key.
+		// An operation without data needs no key.
 		a.remote(3, fabric.OpWrite, fabric.SGE{})
 		a.remote(4, fabric.OpRead, fabric.SGE{})
 		a.completion(3, fabric.StatusSuccess)
@@ -126,7 +126,7 @@ func TestBadPostsNameTheArgument(t *testing.T) {
 	})
 }
 
-// TestQueuesRunOn: the counters of a send queue pass a multiple of 2^32, with every slot in use.
+// TestQueuesRunOn: the counters of a send queue pass a multiple of 2^32 while every slot is in use.
 func TestQueuesRunOn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t, endOptions{qp: fabric.QPInit{MaxSend: 3}}) // no power of two
@@ -151,8 +151,8 @@ func TestQueuesRunOn(t *testing.T) {
 	})
 }
 
-// TestLengthBeyond32Bits: the length of a message is the sum of its segments, which 32 bits do not
-// hold.
+// TestLengthBeyond32Bits: the length of a message, the sum of its segments, may need more than 32
+// bits.
 func TestLengthBeyond32Bits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t, endOptions{})
@@ -162,7 +162,7 @@ func TestLengthBeyond32Bits(t *testing.T) {
 			_, err := a.qp.PostSend([]fabric.SendWR{{Opcode: fabric.OpSend, NumSGE: uint32(len(sges))}}, sges)
 			assert.ErrorContains(t, err, "above the limit 2147483648")
 		}
-		// As receives, where only what comes counts.
+		// The same segments as receives, where only the length of the message counts.
 		far := fabric.SGE{Addr: b.at(0, 0).Addr, Length: 1 << 31, LKey: b.mr.LKey()}
 		b.recv(1, b.at(0, 8), far, far, b.at(8, 8))
 		a.send(2, a.at(0, 8))
@@ -171,7 +171,8 @@ func TestLengthBeyond32Bits(t *testing.T) {
 	})
 }
 
-// TestNumbersComeRound: queue pair numbers, keys and ports begin again, without those in use.
+// TestNumbersComeRound: queue pair numbers, keys and ports start again after the last one, and skip
+// those in use.
 func TestNumbersComeRound(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := New()

@@ -7,8 +7,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestClosedPairRests: when both queue pairs of a connection are closed, neither end's engine has
-// anything left to look at.
+// TestClosedPairRests: when both queue pairs of a connection are closed, no link of them is queued
+// for an engine.
 func TestClosedPairRests(t *testing.T) {
 	f := New()
 	a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})

@@ -31,13 +31,14 @@ func TestSRQServesSeveralQueuePairs(t *testing.T) {
 		a2.send(12, a2.at(0, 8))
 		b.completion(1, fabric.StatusSuccess)
 		assert.Equal(t, b.srq().Available(), 1)
-		// A queue pair in error leaves the receives for the other.
+		// A queue pair in error leaves the receives to the other queue pair.
 		assert.NilError(t, first.SetError())
 		assert.Equal(t, b.wantsAsync(fabric.AsyncQPLastWQE).QP, first)
 		b.quiet()
 		a2.send(13, a2.at(0, 8))
 		b.completion(2, fabric.StatusSuccess)
-		// Both senders wait at an empty one; a post wakes the one that can go on.
+		// Both senders wait for a receive of the empty queue; a post wakes the sender that can
+		// continue.
 		a2.send(14)
 		b.quiet()
 		b.recv(3)
@@ -101,8 +102,8 @@ func TestSRQResizeKeepsWhatIsQueued(t *testing.T) {
 	})
 }
 
-// A queue that has gone round keeps its receives, each with its own segments, however often and
-// wherever in the ring it is resized.
+// A queue whose ring has wrapped keeps its receives, each with its own segments, however often it
+// is resized and wherever the head is.
 func TestSRQResizeGoneRound(t *testing.T) {
 	for taken := range 9 { // where the ring's head is
 		bubble(t, func(t *testing.T) {
@@ -152,8 +153,8 @@ func TestSRQResizeGoneRound(t *testing.T) {
 	}
 }
 
-// TestSRQWaiterThatFails: a sender that fails while it waits at an empty queue leaves the next
-// receive, and the wake-up for it, to another.
+// TestSRQWaiterThatFails: if a sender fails while it waits for a receive of an empty queue, the
+// next receive wakes another sender.
 func TestSRQWaiterThatFails(t *testing.T) {
 	for _, fails := range []int{0, 1} { // who waited first, and second
 		bubble(t, func(t *testing.T) {
@@ -184,8 +185,8 @@ func TestSRQWaiterThatFails(t *testing.T) {
 	}
 }
 
-// A queue pair that SetError has moved to error completes no more messages: udat tells the end of
-// a connection then.
+// After SetError has returned, the queue pair completes no more messages: udat then reports the end
+// of the connection.
 func TestSetErrorWaitsForTheMessageUnderWay(t *testing.T) {
 	const size = 64 << 20 // the copy takes milliseconds
 	f := New()

@@ -28,8 +28,8 @@ func noGoroutinesLeft(t *testing.T) {
 	})
 }
 
-// Atomics of many queue pairs on one word are atomic, and what a poster writes before a post is
-// what arrives.
+// Atomics of many queue pairs on one word are atomic, and the data that was in memory at the post
+// arrives.
 func TestConcurrentQueuePairs(t *testing.T) {
 	noGoroutinesLeft(t)
 	const pairs, rounds = 4, 300
@@ -73,7 +73,8 @@ func TestConcurrentQueuePairs(t *testing.T) {
 	assert.Equal(t, binary.NativeEndian.Uint64(server.mem), uint64(pairs*rounds))
 }
 
-// The race detector does not see the fabric touch payload: like a NIC, it does so when it likes.
+// The race detector does not see the accesses of the fabric to payload, which come at any time, as
+// those of a NIC.
 func TestPayloadIsOutOfTheRaceDetectorsSight(t *testing.T) {
 	noGoroutinesLeft(t)
 	a, b := pair(t, endOptions{bytes: 3 * 4096})
@@ -95,8 +96,7 @@ func TestPayloadIsOutOfTheRaceDetectorsSight(t *testing.T) {
 //go:noinline
 func peek(p *byte) byte { return *p }
 
-// Whatever is closed in mid-transfer, by whomever, nothing hangs, nothing crashes, and nothing
-// stays behind.
+// If any object is closed by any goroutine during a transfer, nothing hangs, crashes or leaks.
 func TestCloseInMidTransfer(t *testing.T) {
 	noGoroutinesLeft(t)
 	for i := range 60 {
@@ -144,7 +144,7 @@ func TestCloseInMidTransfer(t *testing.T) {
 	}
 }
 
-// When Close of a queue pair or of a region returns, the copy that was under way is over.
+// When Close of a queue pair or of a region returns, a copy that was running has ended.
 func TestCloseWaitsForTheCopy(t *testing.T) {
 	for _, what := range []string{"queue pair", "region", "region of the poster"} {
 		noGoroutinesLeft(t)

@@ -7,8 +7,8 @@ import (
 )
 
 // delay reports whether Faults.Delay still delays request s, and if so wakes the link when the
-// delay ends. The delay of a read or an atomic begins only when fewer than the read depth are in
-// flight.
+// delay ends. The delay of a read or an atomic begins only when the read depth allows one more to
+// be in flight.
 func (l *link) delay(s *softnic.Slot) bool {
 	_, readOut := l.qp.ReadDepths()
 	if softnic.Sinks(s.WR.Opcode) && readOut > 0 && !l.try.placed {

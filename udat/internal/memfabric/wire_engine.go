@@ -5,10 +5,10 @@ import (
 	"github.com/godat/godat/udat/internal/softnic"
 )
 
-// engine is the wire of a device: one goroutine, which executes the send queues of the device's
-// queue pairs, and also does the responder's part of each request. It never blocks for one queue
-// pair. A queue pair that has to wait is queued again by a timer, or by the event that it waits
-// for.
+// engine is the transport of a device: one goroutine, which executes the send queues of the
+// device's queue pairs, and also does the target's part of each request. It never blocks for one
+// queue pair. A queue pair that has to wait is queued again by a timer, or by the event that it
+// waits for.
 type engine struct {
 	out softnic.Outbound
 	in  softnic.Inbound
@@ -33,8 +33,8 @@ func (e *engine) run(list *readyList) {
 	}
 }
 
-// step executes or flushes, in order, the requests that are posted by now. A later one queues the
-// link again.
+// step executes or flushes, in order, the requests that are posted by now. A request that is posted
+// later queues the link again.
 func (e *engine) step(l *link) {
 	q := l.qp
 	for range q.Sends().Len() {
@@ -88,7 +88,8 @@ func (e *engine) attempt(l *link, s *softnic.Slot) fabric.Status {
 	return st
 }
 
-// exchange has the peer check a request, and moves the payload. It returns the request's status.
+// exchange makes the peer's queue pair check a request, and moves the payload. It returns the
+// request's status.
 func (e *engine) exchange(l *link, s *softnic.Slot, payload [][]byte) fabric.Status {
 	p, in := l.peer.Load(), &e.in
 	p.qp.In.Lock()

@@ -9,8 +9,8 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// One goroutine serves all queue pairs of a device: what one of them waits for must hold up no
-// other.
+// One goroutine serves all queue pairs of a device: a queue pair that waits must not delay another
+// one.
 func TestAWaitHoldsUpNoOtherQueuePair(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t, endOptions{})
@@ -41,7 +41,8 @@ func TestAWaitHoldsUpNoOtherQueuePair(t *testing.T) {
 	})
 }
 
-// Close waits for the message under way only, not for what the queue pair waits for.
+// Close waits only for the message that is being received, and not for what the queue pair itself
+// waits for.
 func TestCloseOfAQueuePairThatWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, _ := pair(t, endOptions{})

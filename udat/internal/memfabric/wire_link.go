@@ -8,7 +8,7 @@ import (
 	"github.com/godat/godat/udat/internal/softnic"
 )
 
-// link is a queue pair's end of the wire.
+// link is a queue pair's end of the transport.
 type link struct {
 	qp      *softnic.QP
 	dev     *Device
@@ -40,7 +40,8 @@ func (l *readyList) init() {
 	l.done = make(chan struct{})
 }
 
-// stop ends the engine's goroutine, and waits for that. All queue pairs must be closed.
+// stop ends the engine's goroutine, and waits until the goroutine has returned. All queue pairs
+// must be closed.
 func (l *readyList) stop() {
 	l.mu.Lock()
 	l.ended = true
@@ -60,8 +61,8 @@ func (l *readyList) add(k *link) {
 	}
 }
 
-// take returns the queued links. Later ones will be queued in the slice empty. If take returns
-// none, the engine parks next.
+// take returns the queued links. The slice empty, which has length 0, collects the links that are
+// queued later. If take returns no links, the engine parks next.
 func (l *readyList) take(empty []*link) (ready []*link, ended bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,8 +92,8 @@ func (l *link) wakeAt(at time.Time) {
 	}
 }
 
-// Failed wakes the link. It wakes the peer too, which may be waiting for a receive that will never
-// be posted.
+// Failed wakes the link and its peer. The peer may be waiting for a receive that will never be
+// posted.
 func (l *link) Failed() {
 	l.Wake()
 	if p := l.peer.Load(); p != nil {
@@ -100,8 +101,8 @@ func (l *link) Failed() {
 	}
 }
 
-// drain flushes the queue pair if it is in error, and leaves it if it is closed. in is scratch
-// space.
+// drain flushes the queue pair if it is in error, and calls QP.Leave if it is closed. The argument
+// is scratch space.
 func (l *link) drain(in *softnic.Inbound) {
 	l.qp.Flush(in)
 	if !l.qp.Gone() {

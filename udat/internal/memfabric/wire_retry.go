@@ -7,22 +7,22 @@ import (
 	"github.com/godat/godat/udat/internal/softnic"
 )
 
-// ackTimeout is the retry interval of a message that was not answered, rnrTimer that of a message
-// for which there was no receive. A peer that has disconnected does not answer. With 7 retries, the
-// default, its disconnect has half a second to arrive before a request fails.
+// ackTimeout is the retry interval of a message that was not answered, rnrTimer is that of a
+// message for which there was no receive. A peer that has disconnected does not answer. With 7
+// retries, the default, the peer's disconnect has half a second to arrive before a request fails.
 const (
 	ackTimeout = 64 * time.Millisecond
 	rnrTimer   = 640 * time.Microsecond
 )
 
-// noAnswer means that the peer did not answer. After it, as after softnic.NotReady, the request may
-// be tried again.
+// noAnswer means that the peer did not answer. A request with this status may be tried again, like
+// one with softnic.NotReady.
 const noAnswer = softnic.NotReady + 1
 
-// try is the progress of the oldest request, if that has to wait.
+// try is the progress of the oldest request, if that request has to wait.
 type try struct {
 	placed    bool // counted in reads and readDone
-	sent      bool // it has been tried, and waits for the peer
+	sent      bool // the request has been tried, and waits for the peer
 	lost, rnr patience
 }
 
@@ -32,7 +32,7 @@ type patience struct {
 	next  time.Time
 }
 
-// spend counts a retry, if one is due, and returns false if that was one more than limit.
+// spend counts a retry if one is due. It returns false if limit retries have been counted already.
 func (p *patience) spend(limit int, every time.Duration) bool {
 	now := time.Now()
 	if now.Before(p.next) {
@@ -43,7 +43,7 @@ func (p *patience) spend(limit int, every time.Duration) bool {
 	return p.taken <= limit
 }
 
-// retry has the oldest request tried again later. If no retry is left, it returns the request's
+// retry schedules another try of the oldest request. If no retry is left, it returns the request's
 // final status, and done is true.
 func (l *link) retry(why fabric.Status) (st fabric.Status, done bool) {
 	t, o := &l.try, &l.dev.Opts

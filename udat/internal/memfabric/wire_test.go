@@ -11,7 +11,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// region is more memory of the end, in a domain of its choice.
+// region registers more memory of the end, in the domain dom.
 func (e *end) region(dom fabric.PD, n int, access fabric.Access) (fabric.MR, fabric.SGE) {
 	e.t.Helper()
 	buf := make([]byte, n)
@@ -211,15 +211,15 @@ func TestReceivePostedInTime(t *testing.T) {
 		a, b := pair(t, endOptions{Options: fabric.Options{RNRRetry: 1}})
 		a.send(1, a.at(0, 8))
 		time.Sleep(rnrTimer / 2)
-		a.send(2, a.at(0, 8)) // another post spends no retry
+		a.send(2, a.at(0, 8)) // another post uses no retry
 		b.recv(3, b.at(0, 8))
 		a.completion(1, fabric.StatusSuccess)
 		a.completion(2, fabric.StatusRNRExceeded)
 	})
 }
 
-// TestRetriesAreOfOneMessage: what a message has spent of its retries is not missing to the next,
-// be it for a receive or for an answer.
+// TestRetriesAreOfOneMessage: each message has its own retries, both for a missing receive and for
+// a missing answer.
 func TestRetriesAreOfOneMessage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t, endOptions{Options: fabric.Options{RNRRetry: 3, Retry: 3}})
@@ -239,7 +239,7 @@ func TestRetriesAreOfOneMessage(t *testing.T) {
 			a.completion(id, fabric.StatusSuccess)
 			b.completion(id, fabric.StatusSuccess)
 		}
-		// Both causes in one message do not add up either.
+		// The retries for the two causes are counted separately too.
 		a.send(1)
 		time.Sleep(2*rnrTimer + rnrTimer/2)
 		b.dev.Faults().Kill()
@@ -349,8 +349,8 @@ func TestAtomics(t *testing.T) {
 	})
 }
 
-// TestAtomicIsOneStep: an atomic of one device finds what that of another device has stored, even
-// if both came at the same time.
+// TestAtomicIsOneStep: an atomic of one device reads the result of an atomic of another device,
+// even if both come at the same time.
 func TestAtomicIsOneStep(t *testing.T) {
 	f := New()
 	a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})

@@ -6,8 +6,8 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// Attr returns the limits and abilities of a software device. The wire then changes those that
-// depend on the wire.
+// Attr returns the limits and abilities of a software device. The transport then changes those that
+// depend on the transport.
 func Attr(info fabric.DeviceInfo) fabric.Attr {
 	return fabric.Attr{
 		Info:           info,

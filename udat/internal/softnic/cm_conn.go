@@ -8,7 +8,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// ConnState is the state of a connection, or of an attempt at one.
+// ConnState is the state of a connection, or of an attempt to connect.
 type ConnState uint8
 
 // The states.
@@ -16,18 +16,18 @@ const (
 	Connecting  ConnState = iota // the active end, until the reply
 	Accepting                    // the passive end, after Accept
 	Established                  // also after this end has disconnected
-	Over                         // its last event has been queued
-	Forgotten                    // it is closed
+	Over                         // the last event of the connection has been queued
+	Forgotten                    // the connection is closed
 )
 
-// Conn is one end of a connection, without the messages of the wire. The wire's own type of a
-// connection embeds it. Adapter.Mu guards its fields. The dispatcher calls the handler.
+// Conn is the part of one end of a connection that all transports share. The connection type of
+// each transport embeds it. Adapter.Mu guards the fields. The dispatcher calls the handler.
 type Conn struct {
 	QP            *QP
 	State         ConnState
 	Local, Remote netip.AddrPort
 	In, Out       uint8  // read depths
-	Cancel        func() // ends the wire's work on an attempt; may be nil
+	Cancel        func() // ends the transport's work on an attempt to connect; may be nil
 	Depart        func() // disconnects; nil as long as the queue pair has no peer
 
 	dev    *Device
@@ -82,8 +82,8 @@ func (c *Conn) Drop() {
 	c.dev.drop(Conns)
 }
 
-// End moves the connection to the state s, Over or Forgotten, and frees its queue pair if that was
-// never connected. Adapter.Mu is held.
+// End moves the connection to the state s, Over or Forgotten. If the queue pair was never
+// connected, another attempt may use it. Adapter.Mu is held.
 func (c *Conn) End(s ConnState) {
 	c.State = s
 	c.Settle()
@@ -102,8 +102,8 @@ func (c *Conn) Settle() {
 	}
 }
 
-// Tell queues an event for the handler, after the state has changed. The event is dropped if the
-// connection is closed first. Adapter.Mu is held.
+// Tell queues an event for the handler; the caller has changed the state before. The event is
+// dropped if the connection is closed before the handler is called. Adapter.Mu is held.
 func (c *Conn) Tell(ev fabric.ConnEvent) {
 	c.dev.Events.Add(0, func() {
 		c.dev.HW.Mu.Lock()
@@ -133,8 +133,9 @@ func (c *Conn) Fail(s ConnState, ev fabric.ConnEvent) bool {
 	return true
 }
 
-// Expire starts a timer. Unless the state changes within limit, the connection then ends with an
-// event of the given kind, and its queue pair fails if it has a peer. Adapter.Mu is held.
+// Expire starts a timer. If the state has not changed after limit, the connection ends with an
+// event of the given kind, and its queue pair fails if the queue pair has a peer. Adapter.Mu is
+// held.
 func (c *Conn) Expire(limit time.Duration, kind fabric.ConnEventKind) {
 	waiting, joined := c.State, c.Depart != nil
 	c.timer = time.AfterFunc(limit, func() {
@@ -144,7 +145,7 @@ func (c *Conn) Expire(limit time.Duration, kind fabric.ConnEventKind) {
 	})
 }
 
-// Ready establishes a connection that this end has accepted. The wire calls it when the first
+// Ready establishes a connection that this end has accepted. The transport calls it when the first
 // message of the other end has arrived.
 func (c *Conn) Ready() {
 	c.dev.HW.Mu.Lock()
@@ -161,9 +162,9 @@ func (c *Conn) Establish(private []byte) {
 	c.Tell(fabric.ConnEvent{Kind: fabric.EventEstablished, Private: private})
 }
 
-// PeerLeft ends the connection because the other end has disconnected or is lost. If the connection
-// was established, its event is of the given kind; if it was only accepted, EventFailed. err is nil
-// after an orderly disconnect.
+// PeerLeft ends the connection because the other end has disconnected or is lost. The event of an
+// established connection is of the given kind; the event of a connection that was only accepted is
+// EventFailed. err is nil after an orderly disconnect.
 func (c *Conn) PeerLeft(kind fabric.ConnEventKind, err error) {
 	c.dev.HW.Mu.Lock()
 	defer c.dev.HW.Mu.Unlock()

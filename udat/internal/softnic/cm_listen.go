@@ -6,7 +6,8 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// Listener is a listener without the wire's part. The wire's own type of a listener embeds it.
+// Listener is the part of a listener that all transports share. The listener type of each transport
+// embeds it.
 type Listener struct {
 	At netip.AddrPort
 
@@ -16,9 +17,9 @@ type Listener struct {
 	closed bool // guarded by Adapter.Mu
 }
 
-// Listen makes l a listener of the device. It calls bind, in which the wire begins to listen and
-// sets l.At. When the listener ends, by Close or because the device is removed, ended is called.
-// Adapter.Mu is not held during bind and ended.
+// Listen makes l a listener of the device. It calls bind, in which the transport begins to listen
+// and sets l.At. When the listener ends, by Close or because the device is removed, the function
+// ended is called. Adapter.Mu is not held during bind and ended.
 func (d *Device) Listen(l *Listener, on func(fabric.Request), bind func() error, ended func()) error {
 	const op = "listen"
 	if on == nil {

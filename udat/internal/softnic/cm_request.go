@@ -7,9 +7,9 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// Request is a connection request at the passive end, without the messages of the wire. The wire's
-// own type of a request embeds it. Its fields never change, except answered, which Adapter.Mu
-// guards.
+// Request is the part of a connection request, at the passive end, that all transports share. The
+// request type of each transport embeds it. The fields never change, except answered, which
+// Adapter.Mu guards.
 type Request struct {
 	Lis           *Listener
 	Local, Remote netip.AddrPort
@@ -20,9 +20,9 @@ type Request struct {
 	answered bool
 }
 
-// Arrive calls the listener's handler with self, the wire's request that embeds r. If the listener
-// is closed, or the device cannot be used, it rejects the request instead. The dispatcher calls
-// Arrive.
+// Arrive calls the listener's handler with self, the transport's request that embeds r. If the
+// listener is closed, or the device cannot be used, Arrive rejects the request instead. The
+// dispatcher calls Arrive.
 func (r *Request) Arrive(self fabric.Request) {
 	l := r.Lis
 	d := l.dev
@@ -80,8 +80,8 @@ func (r *Request) Reject(private []byte, byConsumer bool) error {
 	return nil
 }
 
-// Take makes c the passive end of the requested connection, with the queue pair q. Next, the wire
-// sends the reply and calls Answered. Adapter.Mu is held.
+// Take makes c the passive end of the requested connection, with the queue pair q. Next, the
+// transport sends the reply and calls Answered. Adapter.Mu is held.
 func (r *Request) Take(c *Conn, q fabric.QP, p fabric.AcceptParams, on func(fabric.ConnEvent)) error {
 	const op = "accept"
 	if err := r.pending(op); err != nil {

@@ -2,7 +2,7 @@ package softnic
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// pieces are ranges of pinned memory that make up one end of a transfer.
+// pieces are ranges of pinned memory that together form one end of a transfer.
 type pieces struct {
 	bufs [][]byte
 	held []*span
@@ -20,8 +20,8 @@ const (
 	NoRight
 )
 
-// add pins n bytes at addr, for an access by key that needs the rights need. The key may be a
-// window's only if windows is true.
+// add pins n bytes at addr, for an access by key that needs the rights need. The key may be that of
+// a window only if windows is true.
 func (p *pieces) add(t *keyTable, dom *pd, key uint32, addr, n uint64, need fabric.Access, windows bool) Denial {
 	s := t.enter(key)
 	if s == nil {
@@ -46,8 +46,8 @@ func (p *pieces) add(t *keyTable, dom *pd, key uint32, addr, n uint64, need fabr
 	return Granted
 }
 
-// gather pins n bytes of the memory that sges describe, after its first skip bytes. It returns
-// false if the memory cannot be accessed.
+// gather pins n bytes of the memory that sges describe, after the first skip bytes of this memory.
+// It returns false if the memory cannot be accessed.
 func (p *pieces) gather(t *keyTable, dom *pd, sges []fabric.SGE, skip, n uint64, need fabric.Access) bool {
 	for i := range sges {
 		sge := &sges[i]

@@ -27,58 +27,60 @@ type CQ struct {
 	bell    chan struct{}
 	waiting atomic.Bool
 	brief   atomic.Bool // the last Wait was shorter than blocker.For
-	over    func() bool // pending; stored, because a method value for each Block allocates
+	over    func() bool // the method value pending, stored because making one for each Block would allocate
 	timer   *time.Timer // of Wait; only one goroutine at a time waits
 
 	mu      sync.Mutex
 	ring    []fabric.WC // at most depth long; see grow and shrink
 	head, n int
 	depth   int
-	peak    int // the most completions since the last shrink
+	peak    int // the greatest number of queued completions since the last shrink
 	arm     armed
-	fired   bool // there is a notification that no Wait has returned yet
+	fired   bool // a notification has come that no Wait has returned yet
 	woken   bool
 	overrun bool
 	dead    bool
-	empty   int // polls that found nothing since the last yield
+	empty   int // number of polls since the last yield that found nothing
 	qps     map[overrunner]struct{}
 
 	idler atomic.Pointer[Idler]
 }
 
-// Idler is a wire that makes completions for a queue.
+// Idler is a transport that makes completions for a queue.
 type Idler interface {
-	// Idle is called when a poll has found no completion. It lets the wire make progress, and
+	// Idle is called when a poll has found no completion. It lets the transport make progress, and
 	// reports whether there may be a completion now.
 	Idle() bool
-	// Block waits until the wire has made progress, Kick is called, or limit is over. It blocks the
-	// caller's thread. It returns false if it has not waited, or in vain. It must not wait while over
-	// returns true.
+	// Block waits until the transport has made progress, Kick is called, or limit has passed. It
+	// blocks the caller's thread. It returns false if it did not wait, or waited without progress.
+	// It must not wait while the function over returns true.
 	Block(limit time.Duration, over func() bool) bool
 	// Kick ends Block.
 	Kick()
-	// Armed is called when the queue has been armed, Sleep when the poller is about to sleep.
+	// Armed is called when the queue has been armed, Sleep when a Wait is about to park its
+	// goroutine.
 	Armed()
 	Sleep()
 }
 
-// Waiting reports whether a Wait is under way.
+// Waiting reports whether a call of Wait is running.
 func (c *CQ) Waiting() bool { return c.waiting.Load() }
 
-// Brief reports whether a Wait is under way and the one before was shorter than blocker.For.
+// Brief reports whether a call of Wait is running and the previous Wait was shorter than
+// blocker.For.
 func (c *CQ) Brief() bool { return c.waiting.Load() && c.brief.Load() }
 
-// Armed reports whether the next completion will notify, so that the poller may wait for it.
+// Armed reports whether the queue is armed: the program may be about to wait for a completion.
 func (c *CQ) Armed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.arm != notArmed
 }
 
-// SetIdler sets the wire that a poll of an empty queue calls.
+// SetIdler sets the transport that a poll of an empty queue calls.
 func (c *CQ) SetIdler(i Idler) { c.idler.Store(&i) }
 
-// Idler returns the wire set by SetIdler, or nil.
+// Idler returns the transport that SetIdler has set, or nil.
 func (c *CQ) Idler() Idler {
 	if i := c.idler.Load(); i != nil {
 		return *i
@@ -120,8 +122,8 @@ func newCQ(d *Device, depth int) *CQ {
 const EmptyPolls = 64
 
 // Poll moves completions to wcs. It does not repeat an empty poll. Each 64th empty poll yields the
-// processor, because the goroutine that makes completions may need it. A yield costs microseconds
-// in a thread of C, a poll about 50 ns.
+// processor, because the goroutine that makes completions may need it. On a thread that C has
+// created a yield costs microseconds; a poll costs about 50 ns.
 func (c *CQ) Poll(wcs []fabric.WC, _ int) (int, error) {
 	n, err := c.poll(wcs)
 	if n > 0 || err != nil || len(wcs) == 0 {
@@ -152,7 +154,7 @@ func (c *CQ) poll(wcs []fabric.WC) (int, error) {
 		c.head = 0 // a queue that is often emptied uses few entries, which stay in the cache
 	}
 	yield := false
-	if n == 0 && c.n == 0 { // a poll for no completions may leave some
+	if n == 0 && c.n == 0 { // if wcs is empty, completions may be left
 		c.empty++
 		if yield = c.empty == EmptyPolls; yield {
 			c.empty = 0
@@ -166,8 +168,8 @@ func (c *CQ) poll(wcs []fabric.WC) (int, error) {
 	return n, nil
 }
 
-// leastRing is the length of a new ring. keptRing is the least length that shrink leaves: a ring
-// that long takes so little memory that growing again would cost more.
+// leastRing is the length of a new ring. keptRing is the least length that shrink leaves: a ring of
+// that length takes so little memory that it would cost more to grow the ring again.
 const leastRing, keptRing = 16, 512
 
 // grow doubles the ring, up to the queue's depth. It returns false if the ring is already as long
@@ -225,7 +227,7 @@ func (c *CQ) push(wc *fabric.WC, solicited bool) {
 	c.mu.Unlock()
 }
 
-// notify makes Wait look again.
+// notify makes a blocked Wait check again whether it can return.
 func (c *CQ) notify() {
 	Ring(c.bell)
 	if i := c.idler.Load(); i != nil {
@@ -253,7 +255,7 @@ func (c *CQ) fail() {
 	}
 }
 
-// Arm arms the queue, and tells the wire.
+// Arm arms the queue, and then calls Armed of the transport.
 func (c *CQ) Arm(solicitedOnly bool) error {
 	if i := c.idler.Load(); i != nil {
 		defer (*i).Armed()

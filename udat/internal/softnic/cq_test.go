@@ -14,9 +14,9 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// TestRing: the ring of a completion queue is as long as it has to be. Completions keep their order
-// while it grows, also where it has gone round. A burst that is over gives its memory back, and the
-// depth stays what it is.
+// TestRing: the ring of a completion queue is only as long as necessary. Completions keep their
+// order while the ring grows, even if it has wrapped. After a burst the ring shrinks, and the depth
+// of the queue stays the same.
 func TestRing(t *testing.T) {
 	const depth = 5000
 	c := &CQ{ring: make([]fabric.WC, leastRing), depth: depth, bell: make(chan struct{}, 1)}
@@ -50,7 +50,7 @@ func TestRing(t *testing.T) {
 	push(15) // gone round, and longer
 	assert.Equal(t, len(c.ring), 2*leastRing)
 	poll(21)
-	assert.Equal(t, c.head, 0) // an empty ring begins anew: few entries, which stay in the cache
+	assert.Equal(t, c.head, 0) // an empty ring starts at entry 0 again, so that few entries are used and stay in the cache
 	empty(2)
 	assert.Equal(t, len(c.ring), 2*leastRing) // too short to shrink
 	push(depth)
@@ -59,7 +59,7 @@ func TestRing(t *testing.T) {
 	empty(2)
 	assert.Equal(t, len(c.ring), keptRing)
 	push(depth)
-	for range 3 * EmptyPolls { // a poll for none has not found the queue empty
+	for range 3 * EmptyPolls { // a poll with an empty wcs does not count as an empty poll
 		n, err := c.Poll(nil, 1)
 		assert.NilError(t, err)
 		assert.Equal(t, n, 0)
@@ -85,8 +85,8 @@ func TestRing(t *testing.T) {
 	assert.Assert(t, !c.overrun)
 }
 
-// TestFullPollsDoNotYield: a poll that finds something leaves the processor to nobody, and does not
-// count as empty.
+// TestFullPollsDoNotYield: a poll that finds a completion does not yield, and does not count as
+// empty.
 func TestFullPollsDoNotYield(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	c := &CQ{ring: make([]fabric.WC, leastRing), depth: leastRing, bell: make(chan struct{}, 1)}
@@ -113,7 +113,7 @@ func TestFullPollsDoNotYield(t *testing.T) {
 	assert.Assert(t, turns < polls/4, "%d turns of another goroutine in %d polls", turns, polls)
 }
 
-// idler makes a completion when it is asked to and has one.
+// idler is an Idler that makes a completion in Idle if it has one.
 type idler struct {
 	c            *CQ
 	has          bool
@@ -144,9 +144,9 @@ func (i *idler) Block(limit time.Duration, over func() bool) bool {
 	return !over() && i.block()
 }
 
-// TestIdler: a poll that finds nothing asks the wire, once, and takes what it makes. A poll that
-// finds something, one for no completions and one of a dead queue do not ask. The wire hears when
-// the queue is armed.
+// TestIdler: a poll that finds nothing calls Idle once, and returns the completions that Idle
+// makes. A poll that finds something, a poll with an empty wcs and a poll of a closed queue do not
+// call Idle. Arm calls Armed.
 func TestIdler(t *testing.T) {
 	c := &CQ{ring: make([]fabric.WC, leastRing), depth: leastRing, bell: make(chan struct{}, 1)}
 	assert.Assert(t, c.Idler() == nil)
@@ -180,9 +180,9 @@ func TestIdler(t *testing.T) {
 	assert.Equal(t, i.idle, 2)
 }
 
-// TestWaitBlocks: a Wait after a brief one has the wire block its thread, for blocker.For in all
-// and not beyond its deadline, until there is something, or the wire has waited in vain. Then, and
-// if the Wait before was long, it tells the wire that it sleeps. What ends a Wait kicks the wire.
+// TestWaitBlocks: a Wait after a brief one calls Block, for at most blocker.For in total and not
+// beyond its deadline, until Wait can return or Block returns false. Then, or if the previous Wait
+// was long, it calls Sleep. Everything that ends a Wait calls Kick.
 func TestWaitBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCQ(nil, leastRing)

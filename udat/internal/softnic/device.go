@@ -50,8 +50,8 @@ type Adapter struct {
 // Opening is one opening of the adapter's device.
 type Opening interface{ Report(ev fabric.AsyncEvent) }
 
-// Device is one opening of a NIC, with its objects and connections. The wire adds the messages that
-// make and end a connection.
+// Device is one opening of a NIC, with its objects and connections. The transport sends and
+// receives the messages that make and end a connection.
 type Device struct {
 	HW     *Adapter
 	Opts   fabric.Options
@@ -70,8 +70,8 @@ type Device struct {
 	requests  map[*Request]struct{} // delivered and not answered
 }
 
-// Init initializes the adapter with the attributes attr. With secretKeys the keys cannot be
-// guessed, as is necessary if other hosts can send them.
+// Init initializes the adapter with the attributes attr. With secretKeys nobody can guess the keys
+// of regions and windows. This is necessary if other hosts can send keys.
 func (a *Adapter) Init(attr fabric.Attr, secretKeys bool) {
 	a.Attr, a.qpns, a.nextQPN = attr, make(map[uint32]struct{}), FirstQPN
 	a.keys.init(secretKeys)
@@ -107,7 +107,8 @@ func (d *Device) Usable(op string) error {
 	return nil
 }
 
-// take counts one more object of kind r, or returns why there can be none; Adapter.Mu is held.
+// take counts one more object of kind r, or returns the reason why no such object can be created;
+// Adapter.Mu is held.
 func (d *Device) take(op string, r Resource) error {
 	if err := d.Usable(op); err != nil {
 		return err

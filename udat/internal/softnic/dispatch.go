@@ -17,7 +17,7 @@ type Dispatcher struct {
 
 type event struct {
 	due     time.Time // zero: at once
-	message bool      // from another device, which may wait for the answer
+	message bool      // run handles a message of another device, which may wait for the answer
 	run     func()
 }
 
@@ -28,7 +28,7 @@ func (q *Dispatcher) start() {
 	go q.loop()
 }
 
-// stop ends the goroutine. It waits for the function that is running.
+// stop ends the goroutine. It waits until the function that is running has returned.
 func (q *Dispatcher) stop() {
 	close(q.quit)
 	<-q.done

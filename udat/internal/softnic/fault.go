@@ -23,7 +23,7 @@ type Faults struct {
 	exhaust [numResources]int
 }
 
-// nth selects one of the next operations, which fails.
+// nth makes the n-th of the following operations fail.
 type nth struct {
 	armed  atomic.Bool
 	mu     sync.Mutex
@@ -56,20 +56,22 @@ func (n *nth) hit() (fabric.Status, bool) {
 }
 
 // FailOp fails the n-th send work request, bind or invalidation that this device starts from now
-// on. The request completes with status st and is not sent. 1 is the next; 0 cancels.
+// on. The request completes with status st and is not sent. With n = 1 the next request fails; n =
+// 0 cancels the fault.
 func (f *Faults) FailOp(n int, st fabric.Status) { f.op.set(n, st) }
 
 // FailRecv fails the n-th receive that a message takes on this device from now on. The receive
-// completes with status st, and the sender's request with StatusRemoteOp. 1 is the next; 0 cancels.
+// completes with status st, and the sender's request with StatusRemoteOp. With n = 1 the next
+// receive fails; n = 0 cancels the fault.
 func (f *Faults) FailRecv(n int, st fabric.Status) { f.recv.set(n, st) }
 
 // FailPost makes posting the n-th send or receive from now on to a queue pair of this device return
-// ErrResources. Binds do not count. 1 is the next; 0 cancels.
+// ErrResources. Binds do not count. With n = 1 the next post fails; n = 0 cancels the fault.
 func (f *Faults) FailPost(n int) { f.post.set(n, fabric.StatusGeneral) }
 
 // TakeAhead makes each queue pair of this device take n more receives from its SRQ than messages
-// have arrived for it, as devices may. A queue pair takes them when its next message arrives, and
-// flushes them when it moves to the error state.
+// have arrived for it, as real devices may do. A queue pair takes these receives when its next
+// message arrives, and flushes them when it moves to the error state.
 func (f *Faults) TakeAhead(n int) { f.ahead.Store(int32(n)) }
 
 // Delay delays by d every work request that is posted on this device from now on, and on mem0 every
@@ -98,6 +100,6 @@ func (f *Faults) Exhaust(r Resource, n int) {
 // Removed reports whether the device has been removed.
 func (f *Faults) Removed() bool { return f.removed.Load() }
 
-// FailsNow counts a request that the wire starts. If FailOp has selected this request, FailsNow
-// returns the status of its completion and true.
+// FailsNow counts a request that the transport starts. If FailOp has selected this request,
+// FailsNow returns the status of its completion and true.
 func (f *Faults) FailsNow() (fabric.Status, bool) { return f.op.hit() }

@@ -20,7 +20,7 @@ type keyTable struct {
 	mu    sync.RWMutex
 	next  uint32
 	mix   *maphash.Seed    // nil: keys are not secret
-	byKey map[uint32]*span // nil: reserved for a bind that is posted
+	byKey map[uint32]*span // an entry that is nil is a key reserved for a posted bind
 }
 
 // span is the memory that a key names: a region, or the part of a region that a window is bound to.
@@ -70,8 +70,8 @@ func (t *keyTable) scramble(k uint32) uint32 {
 	return uint32(left)<<16 | uint32(right)
 }
 
-// enter pins the span of a key and returns it, or nil if the key is invalid. The caller must call
-// leave on the span.
+// enter pins the span of a key and returns the span, or nil if the key is invalid. The caller must
+// call leave on the span.
 func (t *keyTable) enter(key uint32) *span {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -81,7 +81,7 @@ func (t *keyTable) enter(key uint32) *span {
 	return nil
 }
 
-// slice returns n bytes of the span at addr, if they are inside it.
+// slice returns n bytes of the span at addr, or false if they are not all inside the span.
 func (s *span) slice(addr, n uint64) ([]byte, bool) {
 	off, size := addr-s.base, uint64(len(s.mem)) // if addr is below base, off wraps around and is huge
 	if off > size || n > size-off {
@@ -90,7 +90,7 @@ func (s *span) slice(addr, n uint64) ([]byte, bool) {
 	return s.mem[off : off+n], true
 }
 
-// gate counts the users of memory. Once it is shut, it admits no new ones.
+// gate counts the users of memory. Once the gate is shut, it admits no new users.
 type gate struct {
 	state atomic.Int64 // the number of users, plus shut if the gate is shut
 	idle  chan struct{}

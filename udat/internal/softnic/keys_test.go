@@ -8,7 +8,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestGate: who finds the gate shut leaves no trace, so that the wait for those inside ends.
+// TestGate: a failed enter of a shut gate does not change the count, so that the wait for the users
+// ends.
 func TestGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate()
@@ -30,7 +31,7 @@ func TestResourcesHaveNames(t *testing.T) {
 	}
 }
 
-// TestKeysReserved: a reserved key is not given out again, when all have had their turn.
+// TestKeysReserved: when the cycle of keys starts again, a reserved key is skipped.
 func TestKeysReserved(t *testing.T) {
 	var k keyTable
 	k.init(false)
@@ -39,8 +40,8 @@ func TestKeysReserved(t *testing.T) {
 	assert.Assert(t, k.reserve() != first)
 }
 
-// TestTurnAway: messages that come when the dispatcher has stopped are answered, in order. Events
-// of this device are not told any more.
+// TestTurnAway: messages that come after the dispatcher has stopped are answered, in order. Events
+// of this device are dropped.
 func TestTurnAway(t *testing.T) {
 	var q Dispatcher
 	q.start()

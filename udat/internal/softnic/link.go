@@ -1,10 +1,10 @@
 package softnic
 
-// Link is a queue pair's end of the wire. No lock of the device is held when its methods are
-// called. When the link finds its queue pair closed, it calls QP.Leave, and does not use the queue
-// pair any more.
+// Link is a queue pair's end of the transport. No lock of the device is held when the methods of
+// the link are called. When the link finds its queue pair closed, it calls QP.Leave, and does not
+// use the queue pair any more.
 type Link interface {
-	// Wake is called when a request was posted, when a receive was posted that the link waits for,
+	// Wake is called when a request was posted, when a receive that the link waits for was posted,
 	// and when there is something to flush. It does not block.
 	Wake()
 	// Failed is called when the queue pair has moved to the error state, or is closed. It does not

@@ -33,7 +33,7 @@ func (p *pd) Close() error {
 }
 
 type mr struct {
-	object // refs counts the windows bound to it; guarded by the key table's lock, not by Adapter.Mu
+	object // refs counts the windows bound to the region; guarded by the key table's lock, not by Adapter.Mu
 	span   *span
 	dev    *Device
 }

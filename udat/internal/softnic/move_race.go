@@ -4,9 +4,9 @@ package softnic
 
 const moveBlock = 4096
 
-// Move copies payload unseen by the race detector, as a NIC does. It does not use the built-in
-// copy, because the runtime reports each copy to the detector, even in a function with norace.
-// Assignments of arrays are not reported.
+// Move copies payload without the race detector seeing it, as a NIC does. It does not use the
+// built-in copy, because the runtime reports each copy to the detector, even in a function with
+// norace. Assignments of arrays are not reported.
 //
 //go:norace
 func Move(dst, src []byte) {

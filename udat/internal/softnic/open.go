@@ -9,8 +9,8 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// Open initializes d as an opening of the device of hw. link makes the link of each queue pair.
-// self stands for d in the list of Openings.
+// Open initializes d as one opening of the adapter hw. The function link makes the link of each
+// queue pair. self represents d in the list that Openings returns.
 func (d *Device) Open(hw *Adapter, link func(*QP) Link, self Opening, opts fabric.Options,
 	async func(fabric.AsyncEvent)) error {
 	if opts.Retry == fabric.DefaultRetry {
@@ -30,9 +30,9 @@ func (d *Device) Open(hw *Adapter, link func(*QP) Link, self Opening, opts fabri
 	return nil
 }
 
-// Retire begins to close the device. It returns ErrInUse while objects of the device exist. Else no
-// new objects can be created from then on, and Retire rejects the requests without an answer. The
-// caller must call Stop next.
+// Retire begins to close the device. It returns ErrInUse while objects of the device exist.
+// Otherwise no new objects can be created from then on, and Retire rejects the connection requests
+// that nobody has answered. The caller must call Stop next.
 func (d *Device) Retire() error {
 	if err := d.retireSelf(); err != nil {
 		return err
@@ -70,7 +70,8 @@ func (d *Device) retireSelf() error {
 	return nil
 }
 
-// Stop ends the dispatcher. It waits for the function that is running.
+// Stop ends the dispatcher. It waits until the function that the dispatcher is running has
+// returned.
 func (d *Device) Stop() {
 	d.Events.stop()
 	d.Events.turnAway()

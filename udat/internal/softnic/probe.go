@@ -2,9 +2,9 @@ package softnic
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// The functions in this file are for tests of a wire.
+// The functions in this file are for tests of a transport.
 
-// NIC returns the faults of the device, without those of its wire.
+// NIC returns the faults of the device, without those of its transport.
 func (d *Device) NIC() *Faults { return &d.Faults }
 
 // Number sets the next queue pair number and the next key.

@@ -18,8 +18,8 @@ const (
 )
 
 // QP is a queue pair. The first three groups of fields are one cache line each: the fields that
-// posters and the wire write, those that they read, and those that incoming messages use. This
-// saves cache misses if many queue pairs are used in turn.
+// posters and the transport write, the fields that these only read, and the fields that incoming
+// messages use. This saves cache misses if many queue pairs are used in turn.
 type QP struct {
 	mu    sync.Mutex    // held during a post, and during a change of state
 	state atomic.Uint32 // qpState; changed under mu, and only upwards
@@ -33,19 +33,20 @@ type QP struct {
 	sendCQ     *CQ
 	maxSendSGE int
 	maxInline  int
-	lacks      uint64 // set of the operations that the peer does not support; posting one returns lackErr
+	lacks      uint64 // the set of operations that the peer does not support; a post of such an operation returns lackErr
 	lackErr    error
-	lastWQE    bool          // AsyncQPLastWQE has been reported; only the wire uses it
+	lastWQE    bool          // AsyncQPLastWQE has been reported; only the transport uses it
 	left       chan struct{} // Close waits until Leave closes it; set before the state is qpClosed
 
-	// In is held while a message or a part of one is received, and while receives are flushed.
+	// In is held while a message or a part of a message is received, and while receives are
+	// flushed.
 	In     sync.Mutex
 	readIn int // the largest number of outstanding reads and atomics, as target
 	recvCQ *CQ
 	srq    *srq
-	rq     *recvQueue // its own, or that of srq
+	rq     *recvQueue // the queue pair's own queue, or that of srq
 	object
-	claimed bool // used by a connection, or by an attempt at one; guarded by Adapter.Mu
+	claimed bool // used by a connection, or by an attempt to connect; guarded by Adapter.Mu
 
 	held holding
 }
@@ -60,7 +61,7 @@ func (q *QP) Path() (fabric.Path, error) {
 // Device returns the device of the queue pair.
 func (q *QP) Device() *Device { return q.dev }
 
-// Link returns the queue pair's end of the wire.
+// Link returns the queue pair's end of the transport.
 func (q *QP) Link() Link { return q.link }
 
 // CQs returns the completion queues for send requests and for receives.
@@ -76,8 +77,8 @@ func (q *QP) ReadDepths() (in, out int) { return q.readIn, q.readOut }
 // Connected reports whether the queue pair is connected.
 func (q *QP) Connected() bool { return q.is(qpConnected) }
 
-// Leave says that the wire will use neither the closed queue pair nor its memory any more. Close
-// waits for this call.
+// Leave records that the transport no longer uses the closed queue pair or its memory. Close waits
+// for this call.
 func (q *QP) Leave() {
 	select {
 	case <-q.left:
@@ -91,7 +92,8 @@ func (q *QP) Gone() bool { return q.is(qpClosed) }
 
 func (q *QP) is(s qpState) bool { return qpState(q.state.Load()) == s }
 
-// usable returns an error if nothing can be posted: in state s, or because the device is removed.
+// usable returns an error if nothing can be posted, because the state s is qpClosed or the device
+// has been removed.
 func (q *QP) usable(op string, s qpState) error {
 	switch {
 	case s == qpClosed:

@@ -11,7 +11,7 @@ type binding struct {
 	wr     fabric.BindWR
 }
 
-// Bind posts a request that binds a window. If its range, rights or domains are wrong, the
+// Bind posts a request that binds a window. If the range, the rights or the domains are wrong, the
 // completion reports the error.
 func (q *QP) Bind(w fabric.MW, wr fabric.BindWR) (uint32, error) {
 	const op = "bind MW"
@@ -68,7 +68,7 @@ func (q *QP) postBind(b *binding) error {
 	return nil
 }
 
-// apply executes the request and returns the status of its completion. The wire calls it.
+// apply executes the request and returns the status of its completion. The transport calls it.
 func (b *binding) apply() fabric.Status {
 	w, m := b.window, b.region
 	t := &w.pd.dev.HW.keys

@@ -25,8 +25,9 @@ func (q *QP) Complete(s *Slot, st fabric.Status) {
 
 // Flush completes everything posted to a queue pair in error, in order, with StatusFlush. In other
 // states it does nothing. Receives in an SRQ stay there, except those that this queue pair has
-// taken. Only the goroutine that works on the send queue may call Flush. If in holds a receive of
-// an incomplete message, that receive is flushed first; else in is scratch space.
+// taken. Only the goroutine that works on the send queue may call Flush. The receive of an
+// incomplete message, if the Inbound has one, is flushed first; otherwise Flush uses the Inbound as
+// scratch space.
 func (q *QP) Flush(in *Inbound) {
 	if !q.is(qpError) {
 		return

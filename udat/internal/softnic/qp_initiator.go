@@ -8,8 +8,8 @@ type Outbound struct {
 	one [1][]byte // the payload, if it was copied earlier
 }
 
-// Local executes the request s and returns its status, if s is a bind or a local invalidation,
-// which need no message. For any other request it does nothing, and local is false.
+// Local executes the request s if it is a bind or a local invalidation, which need no message, and
+// returns its status. For any other request it does nothing, and local is false.
 func (q *QP) Local(s *Slot) (st fabric.Status, local bool) {
 	switch s.WR.Opcode {
 	case opBind:
@@ -23,9 +23,10 @@ func (q *QP) Local(s *Slot) (st fabric.Status, local bool) {
 	return 0, false
 }
 
-// Payload returns n bytes of the memory of request s, after the first skip bytes: what the request
-// sends, or where its answer goes. The caller must release o, which pins the memory. If the memory
-// cannot be accessed, Payload returns the status with which the request fails.
+// Payload returns n bytes of the memory of request s, after the first skip bytes: the data that the
+// request sends, or the place for the data of its answer. o pins the memory; the caller must call
+// o.Release. If the memory cannot be accessed, Payload returns the status with which the request
+// fails.
 func (q *QP) Payload(o *Outbound, s *Slot, skip, n uint64) ([][]byte, fabric.Status) {
 	switch {
 	case s.WR.Flags&fabric.Inline != 0:
@@ -52,8 +53,8 @@ func (q *QP) Payload(o *Outbound, s *Slot, skip, n uint64) ([][]byte, fabric.Sta
 func (o *Outbound) Release() { o.src.release() }
 
 // GatherAhead copies the payload of the requests that follow a read in flight, up to the first bind
-// or fence. So these requests do not send the data that the read brings, as on real devices. If a
-// payload cannot be read now, its request fails in its turn.
+// or fence. As on real devices, these requests then do not send the data that the read brings. If a
+// payload cannot be read now, its request fails later, when it is executed.
 func (q *QP) GatherAhead() {
 	var src pieces
 	for i := range q.sq.Len() - 1 {

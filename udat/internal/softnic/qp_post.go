@@ -7,7 +7,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// PostSend posts requests and lets the wire start them.
+// PostSend posts requests and wakes the transport, which starts them.
 func (q *QP) PostSend(wrs []fabric.SendWR, sges []fabric.SGE) (int, error) {
 	n, err := q.queueSends(wrs, sges)
 	if n > 0 {

@@ -2,7 +2,7 @@ package softnic
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// claim reserves the queue pair fq for a connection or an attempt at one, and counts the
+// claim reserves the queue pair fq for a connection or an attempt to connect, and counts the
 // connection. It returns an error if fq is not of this device, or was used before. Adapter.Mu is
 // held.
 func (d *Device) claim(op string, fq fabric.QP) (*QP, error) {
@@ -53,8 +53,8 @@ func Opcodes(ops ...fabric.Opcode) (set uint64) {
 	return set
 }
 
-// Lack makes posting an operation of the set ops fail with the error why, because the peer does not
-// support it. It must be called before Connect.
+// Lack makes a post of an operation in the set ops fail with the error why, because the peer does
+// not support the operation. It must be called before Connect.
 func (q *QP) Lack(ops uint64, why error) { q.lacks, q.lackErr = ops, why }
 
 // Fail moves the queue pair to the error state. It returns false if the queue pair was in error or
@@ -71,8 +71,8 @@ func (q *QP) Fail() bool {
 	return true
 }
 
-// Fatal is Fail for an error that no completion reports: it also reports AsyncQPFatal, with the
-// reason why if that is known.
+// Fatal is Fail for an error that no completion reports: it also reports AsyncQPFatal. why is the
+// reason, or nil if the reason is not known.
 func (q *QP) Fatal(why error) {
 	if q.Fail() {
 		q.reportFatal(why)
@@ -83,8 +83,8 @@ func (q *QP) reportFatal(why error) {
 	q.dev.Report(fabric.AsyncEvent{Kind: fabric.AsyncQPFatal, QP: q, Err: why})
 }
 
-// SetError moves the queue pair to the error state, and waits for the message that is being
-// received.
+// SetError moves the queue pair to the error state, and waits until the message that is being
+// received is done.
 func (q *QP) SetError() error {
 	if q.is(qpClosed) {
 		return Failed("set QP to error", fabric.ErrClosed)
@@ -102,8 +102,8 @@ func (q *QP) awaitMessage() {
 	q.In.Unlock() //lint:ignore SA2001 nothing is done under the lock: holding it once is the wait
 }
 
-// Await reports whether there is a receive for a message. If there is none, the next receive that
-// is posted wakes w.
+// Await reports whether there is a receive for a message. If there is no receive, the next receive
+// that is posted wakes w.
 func (q *QP) Await(w Waker) bool { return q.rq.await(w) }
 
 // Forget removes w from the senders that wait for a receive of the queue pair.

@@ -11,7 +11,7 @@ type holding struct {
 	mu         sync.Mutex
 	n          int
 	soft, hard int       // the limits that SetTakenLimits armed; negative: not armed
-	ahead      []receive // receives among them that takeAhead has taken, without a message; guarded by QP.In
+	ahead      []receive // those of the n receives that takeAhead has taken, before their messages; guarded by QP.In
 }
 
 // Taken returns the number of receives taken from the SRQ and not completed.
@@ -21,7 +21,7 @@ func (q *QP) Taken() int {
 	return q.held.n
 }
 
-// SetTakenLimits arms both limits anew.
+// SetTakenLimits sets and arms both limits.
 func (q *QP) SetTakenLimits(soft, hard int) error {
 	const op = "arm limits of receives taken"
 	if q.srq == nil {
@@ -37,7 +37,7 @@ func (q *QP) SetTakenLimits(soft, hard int) error {
 	return nil
 }
 
-// hold adds n, which may be negative, to the number of receives taken.
+// hold adds n, which may be negative, to the number of receives that are taken and not completed.
 func (q *QP) hold(n int) {
 	if q.srq == nil {
 		return
@@ -82,8 +82,8 @@ func (q *QP) tookFromSRQ(low bool) {
 	q.hold(+1)
 }
 
-// popAhead moves the oldest receive that takeAhead has taken to rx. It returns false if there is
-// none. q.In is held.
+// popAhead moves a receive to rx: the oldest one of those that takeAhead has taken. It returns
+// false if there is no such receive. q.In is held.
 func (q *QP) popAhead(rx *receive) bool {
 	if len(q.held.ahead) == 0 {
 		return false

@@ -7,14 +7,14 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// Inbound is one request at its target. The wire sets the exported fields, and moves the payload
-// between Begin and Finish, while it holds QP.In.
+// Inbound is one request at its target. The transport sets the exported fields, and moves the
+// payload between Begin and Finish, while it holds QP.In.
 type Inbound struct {
 	WR     *fabric.SendWR // the request as it was posted; its segments are not used
 	Length uint64         // of the payload
 	From   uint32         // the queue pair at the other end
 
-	dst   pieces // the payload's place: a receive, the memory that the request names, or old
+	dst   pieces // the memory for the payload: of a receive, or as the request names it; after an atomic: old
 	rx    receive
 	taken bool             // rx holds a receive that is not completed
 	old   [atomicSize]byte // the value before an atomic
@@ -32,8 +32,9 @@ func (in *Inbound) Place() [][]byte { return in.dst.bufs }
 func (in *Inbound) Release() { in.dst.release() }
 
 // Begin checks a request, takes a receive if the request needs one, and pins the memory of Place.
-// The caller must release in. If there is no receive, Begin returns NotReady, and the next receive
-// that is posted wakes from, the initiator. Every other result is the status of the request.
+// The caller must call in.Release. If there is no receive, Begin returns NotReady, and the next
+// receive that is posted wakes the initiator (from). Every other result is the status of the
+// request.
 func (p *QP) Begin(in *Inbound, from Waker) fabric.Status {
 	wr := in.WR
 	need, size := fabric.RemoteWrite, in.Length
@@ -62,7 +63,7 @@ func (p *QP) Begin(in *Inbound, from Waker) fabric.Status {
 	return fabric.StatusSuccess
 }
 
-// Reach pins n bytes at addr, if the key that the peer has sent gives the rights need. If n is 0,
+// Reach pins n bytes at addr, if the key that the peer has sent grants the rights need. If n is 0,
 // no right is necessary.
 func (p *QP) Reach(in *Inbound, key uint32, addr, n uint64, need fabric.Access) Denial {
 	if n == 0 {
@@ -72,7 +73,7 @@ func (p *QP) Reach(in *Inbound, key uint32, addr, n uint64, need fabric.Access) 
 }
 
 // refuse moves the target's queue pair to the error state too, and reports AsyncQPFatal, because no
-// completion reports the error there. It returns st.
+// completion reports the error at the target. It returns st.
 func (p *QP) refuse(st fabric.Status) fabric.Status {
 	p.Fatal(nil)
 	return st
@@ -90,9 +91,9 @@ func (p *QP) beginSend(in *Inbound, from Waker) fabric.Status {
 	return there
 }
 
-// Room pins n bytes of the receive that in holds, from offset off on. If the receive is too short,
-// or its memory cannot be accessed, here is the status for the receive's completion, and there the
-// status for the initiator.
+// Room pins n bytes of the message's receive, from offset off on. If the receive is too short, or
+// its memory cannot be accessed, Room returns two statuses: here for the completion of the receive,
+// there for the initiator.
 func (p *QP) Room(in *Inbound, off, n uint64) (here, there fabric.Status) {
 	if off+n > total(in.rx.sges) {
 		return fabric.StatusLocalLength, fabric.StatusRemoteInvReq
@@ -107,12 +108,12 @@ func (p *QP) Room(in *Inbound, off, n uint64) (here, there fabric.Status) {
 	return fabric.StatusSuccess, fabric.StatusSuccess
 }
 
-// Spoil completes the receive that in holds with the error st, which moves the queue pair to the
-// error state.
+// Spoil completes the message's receive with the error st, and so moves the queue pair to the error
+// state.
 func (p *QP) Spoil(in *Inbound, st fabric.Status) { p.arrived(in, fabric.WC{Status: st}) }
 
-// Receive takes a receive for the message, unless in holds one already. If there is none, it
-// returns NotReady, and the next receive that is posted wakes from.
+// Receive takes a receive for the message, unless the message has one already. If there is no
+// receive, it returns NotReady, and the next receive that is posted wakes the initiator (from).
 func (p *QP) Receive(in *Inbound, from Waker) fabric.Status {
 	if in.taken {
 		return fabric.StatusSuccess
@@ -133,7 +134,7 @@ func (p *QP) Receive(in *Inbound, from Waker) fabric.Status {
 	return fabric.StatusSuccess
 }
 
-// arrived completes the receive that in holds.
+// arrived completes the message's receive.
 func (p *QP) arrived(in *Inbound, wc fabric.WC) {
 	wc.ID, wc.QPNum, wc.SrcQP = in.rx.id, p.num, in.From
 	if wc.Status != fabric.StatusSuccess {
@@ -144,10 +145,11 @@ func (p *QP) arrived(in *Inbound, wc fabric.WC) {
 	p.recvCQ.push(&wc, in.WR.Flags&fabric.Solicited != 0)
 }
 
-// Finish ends a request whose payload has been moved: it completes the receive, if there is one.
+// Finish ends a request whose payload has been moved. If the request has a receive, Finish
+// completes the receive.
 func (p *QP) Finish(in *Inbound) {
 	if in.WR.Opcode == fabric.OpWrite || Sinks(in.WR.Opcode) {
-		return // no completion here
+		return // the target gets no completion
 	}
 	wc := fabric.WC{Opcode: fabric.OpWCRecv, ByteLen: uint32(in.Length)}
 	switch in.WR.Opcode {
@@ -181,7 +183,7 @@ func (p *QP) Atomic(in *Inbound) {
 	in.dst.bufs[0] = in.old[:]
 }
 
-// load reads the word at buf, in host order and out of the race detector's sight.
+// load reads the word at buf in host order. The race detector does not see the access.
 //
 //go:norace
 func load(buf []byte) uint64 { return *(*uint64)(unsafe.Pointer(unsafe.SliceData(buf))) }

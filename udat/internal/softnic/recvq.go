@@ -7,19 +7,19 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// Waker is a sender that waits for a receive. Each wire has a type of its own for it.
+// Waker is a sender that waits for a receive. Each transport has its own type of sender.
 type Waker interface{ Wake() }
 
 // recvQueue is a bounded queue of receives. It belongs to one queue pair, or is shared.
 type recvQueue struct {
 	mu      sync.Mutex
 	ids     []uint64
-	counts  []uint32     // segments of each
-	sges    []fabric.SGE // maxSGE for each
+	counts  []uint32     // number of segments of each receive
+	sges    []fabric.SGE // room for maxSGE segments for each receive
 	maxSGE  int
 	head, n int
-	limit   int     // the armed limit: report when fewer are left; 0: not armed
-	waiters []Waker // senders that found it empty, in that order
+	limit   int     // the armed limit: pop reports when fewer receives are left; 0: not armed
+	waiters []Waker // senders that found the queue empty, oldest first
 }
 
 // receive is one receive taken from a queue.
@@ -35,8 +35,9 @@ func (r *recvQueue) init(depth, maxSGE int) {
 	r.maxSGE = maxSGE
 }
 
-// push adds receives of the batch in order, as many as there is room for. Then it wakes the senders
-// that wait, each once, until no receive is left. One that is woken too late waits again.
+// push adds the receives of the batch in order, as many as there is room for. Then it wakes the
+// waiting senders, each once, as long as receives are left. A sender that finds no receive when it
+// runs waits again.
 func (r *recvQueue) push(op string, wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
 	n, waits, err := r.add(op, wrs, sges)
 	for ; waits > 0 && n > 0; waits-- {
@@ -82,8 +83,9 @@ func (r *recvQueue) add(op string, wrs []fabric.RecvWR, sges []fabric.SGE) (n, w
 	return len(wrs), len(r.waiters), nil
 }
 
-// pop moves the oldest receive to rx. If there is none, the next push wakes waiter. low reports
-// that fewer receives than the limit are left; it is true once after each arming.
+// pop moves the oldest receive to rx. If there is no receive, the next push wakes waiter. low
+// reports that fewer receives than the armed limit are left; it is true only once after the limit
+// was armed.
 func (r *recvQueue) pop(rx *receive, waiter Waker) (ok, low bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -110,7 +112,7 @@ func (r *recvQueue) lowLocked() bool {
 	return true
 }
 
-// await reports whether there is a receive; if there is none, the next push wakes waiter.
+// await reports whether there is a receive. If there is no receive, the next push wakes waiter.
 func (r *recvQueue) await(waiter Waker) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// waits is a Waker that counts, and does what the test says.
+// waits is a Waker that counts its calls, and calls a function of the test.
 type waits struct {
 	woken int
 	wake  func()
@@ -30,8 +30,8 @@ func post(t *testing.T, r *recvQueue, n int) {
 	assert.Equal(t, got, n)
 }
 
-// TestRecvQueueWakesOnce: receives wake each sender that waits at most once, also if it takes none
-// of them, or waits again because another has taken them.
+// TestRecvQueueWakesOnce: a push wakes each waiting sender at most once, even if the sender takes
+// no receive, or waits again because another sender has taken it.
 func TestRecvQueueWakesOnce(t *testing.T) {
 	var r recvQueue
 	r.init(4, 1)
@@ -69,7 +69,7 @@ func TestRecvQueueWakesOnce(t *testing.T) {
 }
 
 // TestRecvQueueOrder: senders are woken in the order in which they began to wait, as long as there
-// are receives. One that waits twice is woken once, and one that is forgotten is not.
+// are receives. A sender that waits twice is woken once, and a forgotten sender is not woken.
 func TestRecvQueueOrder(t *testing.T) {
 	var r recvQueue
 	r.init(4, 1)

@@ -8,8 +8,8 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// SendQueue is a ring of preallocated slots. Posters fill the next free slot under QP.mu. The wire
-// works on the posted slots.
+// SendQueue is a ring of preallocated slots. Posters fill the next free slot under QP.mu. The
+// transport works on the posted slots.
 type SendQueue struct {
 	slots      []Slot
 	head, tail atomic.Uint64 // numbers of slots popped and pushed since the creation
@@ -21,8 +21,8 @@ type Slot struct {
 	Length uint64 // bytes of SGEs
 	SGEs   []fabric.SGE
 	Inline []byte
-	Ahead  []byte    // the payload, if GatherAhead has copied it; only the wire uses it
-	Due    time.Time // Faults.Delay delays the request until then; zero: no delay
+	Ahead  []byte    // the payload, if GatherAhead has copied it; only the transport uses it
+	Due    time.Time // the time until which Faults.Delay delays the request; zero: no delay
 	bind   *binding
 }
 
@@ -57,7 +57,7 @@ func (s *SendQueue) push() { s.tail.Add(1) }
 // First returns the oldest slot. Posters do not touch it before it is popped.
 func (s *SendQueue) First() *Slot { return s.At(0) }
 
-// At returns the slot that has i older slots before it.
+// At returns the slot that comes i slots after the oldest one.
 func (s *SendQueue) At(i int) *Slot {
 	return &s.slots[(s.head.Load()+uint64(i))%uint64(len(s.slots))]
 }

@@ -2,8 +2,9 @@ package softnic
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// segments returns the n segments of sges, from first on, that a work request names. It returns an
-// error if there are more than most, if they are not all in sges, or if one is empty.
+// segments returns the segments that a work request names: n segments of sges, from index first on.
+// It returns an error if n is greater than most, if the segments are not all in sges, or if one of
+// them is empty.
 func segments(op string, sges []fabric.SGE, first, n uint32, most int) ([]fabric.SGE, error) {
 	if int64(n) > int64(most) {
 		return nil, Invalid(op, "%d segments are above the limit %d", n, most)

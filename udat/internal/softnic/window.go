@@ -2,16 +2,17 @@ package softnic
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// mw is a memory window. Everything but object is guarded by the key table's lock.
+// mw is a memory window. The key table's lock guards all fields except object.
 type mw struct {
 	object
 	pd   *pd
-	key  uint32 // of the latest binding
-	span *span  // what it is bound to; nil: nothing
+	key  uint32 // the key of the latest binding
+	span *span  // the memory that the window is bound to; nil: not bound
 	dead bool
 }
 
-// AllocMW allocates an unbound window. A bound window can be bound anew without an invalidation.
+// AllocMW allocates an unbound window. A bound window can be bound again without an invalidation
+// before.
 func (p *pd) AllocMW() (fabric.MW, error) {
 	if err := p.dev.admit("alloc MW", MWs, &p.object); err != nil {
 		return nil, err

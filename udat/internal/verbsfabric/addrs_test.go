@@ -15,8 +15,9 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// A device has the addresses of its VLANs too, and connects from the one whose interface leads to
-// the peer. It opens by any of its addresses, link-local ones too, and then listens on this one.
+// A device also has the addresses of its VLANs, and connects from the address whose interface leads
+// to the peer. It can be opened by any of its addresses, including link-local ones, and then
+// listens on that address.
 func TestAddresses(t *testing.T) {
 	o := openDevice(t)
 	if os.Getenv("GODAT_VM") == "" || !strings.HasPrefix(o.dev.device, "rxe") {
@@ -74,8 +75,9 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestFindAddrs: each address once, best first: that of the best GID, then those of its interface,
-// IPv4 before IPv6. Empty entries, link-local ones and those of another network namespace are none.
+// TestFindAddrs: findAddrs returns each address once, best first: the address of the best GID, then
+// those of its interface, IPv4 before IPv6. Empty entries, link-local addresses and entries of
+// another network namespace are left out.
 func TestFindAddrs(t *testing.T) {
 	p := twoInterfaces()
 	assert.DeepEqual(t, texts(p.addrs), texts(addrList("10.0.0.1", "fd00::1", "10.0.7.1", "fd00:7::1")))
@@ -96,8 +98,8 @@ func texts(addrs []netip.Addr) (list []string) {
 	return list
 }
 
-// TestUse: a port that is opened by an address uses it and one of the other family, both of the
-// same interface, whatever stands before them in the list.
+// TestUse: a port that is opened by an address uses that address and one of the other family on the
+// same interface, wherever they are in the list.
 func TestUse(t *testing.T) {
 	for _, c := range []struct{ by, want, other string }{
 		{"10.0.0.1", "10.0.0.1", "fd00::1"},
@@ -123,7 +125,7 @@ func TestUse(t *testing.T) {
 	assert.DeepEqual(t, texts(p.addrs), []string{"10.0.0.1"})
 }
 
-// TestSourceFor: the source is of the destination's family and scope.
+// TestSourceFor: the source address has the family and scope of the destination.
 func TestSourceFor(t *testing.T) {
 	p := twoInterfaces()
 	for dst, want := range map[string]string{
@@ -144,7 +146,8 @@ func TestSourceFor(t *testing.T) {
 	p.addrs = addrList("10.0.0.1")
 	_, ok := p.sourceFor(addr("2001:db8::1"))
 	assert.Assert(t, !ok)
-	// Of several interfaces the host's routes choose, also where the first address would do.
+	// If several interfaces have a suitable address, the host's routes choose one, even if the
+	// first address would be suitable.
 	p.table = append(p.table, gidEntry("127.0.0.1", 12, "lo"))
 	p.addrs = addrList("10.0.0.1", "127.0.0.1")
 	src, ok := p.sourceFor(addr("127.0.0.1"))

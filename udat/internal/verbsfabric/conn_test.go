@@ -22,7 +22,7 @@ import (
 )
 
 // TestLocalPortInUse: on iWARP the local port that rdma_cm chooses may be in use as a TCP port. The
-// attempt then takes another one.
+// attempt then uses another port.
 func TestLocalPortInUse(t *testing.T) {
 	near, far := openDevice(t), openDevice(t)
 	if !near.dev.iwarp {
@@ -34,7 +34,7 @@ func TestLocalPortInUse(t *testing.T) {
 	defer os.WriteFile(ports, before, 0)
 
 	l, requests := far.listen()
-	// Its peer is in use too: connect returns EADDRNOTAVAIL.
+	// A TCP connection from the port to the same peer exists: connect returns EADDRNOTAVAIL.
 	connected := func(a *net.TCPAddr) (io.Closer, error) {
 		d := net.Dialer{LocalAddr: a, Control: func(_, _ string, c syscall.RawConn) (err error) {
 			return c.Control(func(fd uintptr) {
@@ -43,7 +43,7 @@ func TestLocalPortInUse(t *testing.T) {
 		}}
 		return d.DialContext(context.Background(), "tcp", l.Addr().String())
 	}
-	// Another socket has it alone: bind returns EADDRINUSE.
+	// Another socket uses the port exclusively: bind returns EADDRINUSE.
 	listened := func(a *net.TCPAddr) (io.Closer, error) { return net.ListenTCP("tcp", a) }
 
 	for n, take := range []func(*net.TCPAddr) (io.Closer, error){
@@ -72,8 +72,9 @@ func TestLocalPortInUse(t *testing.T) {
 	}
 }
 
-// TestStuckDestroy: the kernel does not return when an id is destroyed. Neither the connection's
-// owner nor that of the device waits for ever, and what the kernel holds goes when it returns.
+// TestStuckDestroy: the kernel does not return from the call that destroys an id. Neither Close of
+// the connection nor Close of the device waits for ever, and the id is freed when the kernel
+// returns.
 func TestStuckDestroy(t *testing.T) {
 	far := openDevice(t)
 	l, requests := far.listen()
@@ -98,7 +99,7 @@ func TestStuckDestroy(t *testing.T) {
 }
 
 // TestInheritedSockets: a forked child holds copies of the connection manager's sockets until it
-// execs. An id that is destroyed meanwhile gives no further event, and new connections work.
+// execs. An id that is destroyed meanwhile makes no further event, and new connections work.
 func TestInheritedSockets(t *testing.T) {
 	if !strings.HasPrefix(testDevice(t), "loop") {
 		t.Skip("only the loop device's connections have sockets")
@@ -139,7 +140,7 @@ func TestInheritedSockets(t *testing.T) {
 	}
 }
 
-// sockets returns this process's descriptors that are sockets.
+// sockets returns those descriptors of this process that are sockets.
 func sockets(t *testing.T) map[int]bool {
 	t.Helper()
 	const dir = "/proc/self/fd/"

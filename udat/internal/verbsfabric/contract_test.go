@@ -10,8 +10,8 @@ import (
 	"github.com/godat/godat/udat/internal/fabric/fabrictest"
 )
 
-// testDevice names the device to test on. Where GODAT_TEST_DEVICE is set, a missing device is a
-// failure.
+// testDevice returns the name of the device to test. If GODAT_TEST_DEVICE is set, a missing device
+// is a failure.
 func testDevice(t *testing.T) string {
 	t.Helper()
 	name := os.Getenv("GODAT_TEST_DEVICE")

@@ -31,8 +31,9 @@ func (q *cq) Decorate(outer fabric.CQ) {
 	q.dev.mu.Unlock()
 }
 
-// If the device cannot resize completion queues, they are created larger, so that they can serve
-// more streams later: fixedFactor times the depth, and at least fixedMinimum entries.
+// If the device cannot resize completion queues, CreateCQ makes them larger than requested, so that
+// they can serve more streams later: fixedFactor times the depth, and at least fixedMinimum
+// entries.
 const (
 	fixedFactor  = 4
 	fixedMinimum = 4096
@@ -49,7 +50,7 @@ func (d *device) CreateCQ(depth int) (fabric.CQ, error) {
 	if !d.resizes() {
 		depth = min(max(fixedFactor*depth, fixedMinimum), d.attrs.MaxCQE)
 	}
-	// Each queue gets the next of the device's interrupt vectors, in turn.
+	// The queues use the device's interrupt vectors in turn.
 	vector := int(d.nextVector.Add(1)-1) % max(d.ctx.NumCompVectors(), 1)
 	v, err := d.ctx.CreateCQ(depth, ch, vector)
 	if err != nil {
@@ -102,7 +103,8 @@ func (q *cq) Resize(depth int) error {
 	return errmap.Wrap(q.v.Resize(depth))
 }
 
-// resizes reports whether the device can resize a completion queue. It finds out by resizing one.
+// resizes reports whether the device can resize a completion queue. The first call finds out by
+// resizing a queue.
 func (d *device) resizes() bool {
 	d.resizeOnce.Do(func() {
 		if v, err := d.ctx.CreateCQ(1, nil, 0); err == nil {

@@ -23,7 +23,7 @@ type device struct {
 	conns  *cm.Manager
 	opts   fabric.Options
 	attrs  fabric.Attr
-	access cverbs.AccessFlags // of every queue pair; the rights of regions and windows are narrower
+	access cverbs.AccessFlags // the access rights of every queue pair; the rights of regions and windows are narrower
 	async  func(fabric.AsyncEvent)
 	link   *soft.Link // nil: not soft-RoCE
 
@@ -93,7 +93,8 @@ func forget[V comparable, O any](d *device, objects map[V]O, v V) {
 	d.mu.Unlock()
 }
 
-// own returns the object of this package behind o, which may be decorated.
+// own returns the object of this package that o is or decorates. It returns false for any other
+// object.
 func own[T any](o any) (T, bool) {
 	if o, ok := o.(interface{ Own() any }); ok {
 		t, ok := o.Own().(T)
@@ -134,8 +135,8 @@ func (d *device) Connect(q fabric.QP, p fabric.ConnectParams, on func(fabric.Con
 	return d.conns.Connect(q, p, on)
 }
 
-// breakConns breaks the connections for which lost returns true. It does nothing if the device is
-// not soft-RoCE.
+// breakConns breaks the connections for whose addresses lost returns true. It does nothing if the
+// device is not soft-RoCE.
 func (d *device) breakConns(lost func(netip.Addr, netip.AddrPort) bool) {
 	if d.link != nil {
 		d.conns.Break(lost)
@@ -187,7 +188,7 @@ func (d *device) asyncEvent(ev cverbs.AsyncEvent) {
 		}
 	case cverbs.AsyncGIDChange:
 		d.breakConns(d.noRoute)
-	default: // objectEvent drops other events: a connection that they affect has failed completions
+	default: // objectEvent ignores unknown events: a connection that they affect has failed completions
 		d.objectEvent(ev)
 	}
 }

@@ -23,8 +23,8 @@ const patience = 30 * time.Second
 
 var noAddr netip.AddrPort
 
-// opened is an open device and what a queue pair is made of; everything is closed at the test's
-// end.
+// opened is an open device with the domain and the queues for queue pairs. Everything is closed at
+// the test's end.
 type opened struct {
 	fabric.Device
 	dev *device
@@ -51,7 +51,7 @@ func openedAs(t *testing.T, d fabric.Device) *opened {
 	return o
 }
 
-// baseOf is the device under the decorators.
+// baseOf returns the device inside the decorators.
 func baseOf(d fabric.Device) *device {
 	base, _ := own[*device](d)
 	return base
@@ -105,7 +105,7 @@ func receive[T any](t *testing.T, ch <-chan T) T {
 	}
 }
 
-// A device answers to its name, its name with the port, and each of its addresses.
+// A device can be opened by its name, its name with the port, and each of its addresses.
 func TestOpen(t *testing.T) {
 	name := testDevice(t)
 	infos, err := New().Devices()
@@ -151,15 +151,15 @@ func TestListenFamilies(t *testing.T) {
 	t.Logf("%d addresses, %d families", len(o.dev.addrs), len(families))
 }
 
-// TestListenSecondAddress: a port that is in use on another address of the device is in use. One
-// that another address cannot have at all is no reason.
+// TestListenSecondAddress: Listen fails if the port is in use on another address of the device. An
+// address on which nothing can listen is skipped.
 func TestListenSecondAddress(t *testing.T) {
 	o := openDevice(t)
 	own, other := o.dev.addrs[0], newRaw(t)
 	port := other.listen(own).Port()
 	assert.NilError(t, other.id.Close())
 
-	o.dev.addrs = []netip.Addr{own, own} // whoever binds the second finds the first there
+	o.dev.addrs = []netip.Addr{own, own} // the second bind finds the port in use by the first
 	_, err := o.Listen(port, func(fabric.Request) {})
 	assert.ErrorIs(t, err, fabric.ErrAddrInUse)
 	_, err = o.Listen(0, func(fabric.Request) {})
@@ -173,8 +173,8 @@ func TestListenSecondAddress(t *testing.T) {
 	}
 }
 
-// TestObjectEvents: an event reaches the owner of its own object, not that of another, and each
-// kind is what the device has said.
+// TestObjectEvents: an event names its own object and no other, and has the kind that the device
+// has reported.
 func TestObjectEvents(t *testing.T) {
 	var got []fabric.AsyncEvent
 	d := &device{cqs: map[*cverbs.CQ]*cq{}, qps: map[*cverbs.QP]*qp{}, srqs: map[*cverbs.SRQ]*srq{},
@@ -184,7 +184,7 @@ func TestObjectEvents(t *testing.T) {
 		var q *qp
 		var c *cq
 		var s *srq
-		for range 3 { // the last is asked about; the others are there too
+		for range 3 { // the events are about the last object; the others exist too
 			q, c, s = new(qp), new(cq), new(srq)
 			q.as, c.as, s.as = q, c, s
 			q.v, c.v, s.v = new(cverbs.QP), new(cverbs.CQ), new(cverbs.SRQ)
@@ -214,7 +214,7 @@ func TestObjectEvents(t *testing.T) {
 		assert.Assert(t, q.lastWQE.Load())
 	}
 	got = nil
-	for _, ev := range []cverbs.AsyncEvent{ // another port's, closed objects', and what is nobody's business
+	for _, ev := range []cverbs.AsyncEvent{ // of another port, of closed objects, and of kinds that are not reported
 		{Type: cverbs.AsyncPortErr, Port: 1}, {Type: cverbs.AsyncPortActive, Port: 3}, {Type: cverbs.AsyncQPFatal},
 		{Type: cverbs.AsyncCQErr, CQ: new(cverbs.CQ)}, {Type: cverbs.AsyncSMChange, Port: 2},
 	} {
@@ -223,7 +223,8 @@ func TestObjectEvents(t *testing.T) {
 	assert.Equal(t, len(got), 0, "%v", got)
 }
 
-// TestObjectEventsFromCreateToClose: the device knows an object from its creation to its end.
+// TestObjectEventsFromCreateToClose: events of an object are reported from its creation until it is
+// closed.
 func TestObjectEventsFromCreateToClose(t *testing.T) {
 	o := openDevice(t)
 	o.newQP() // so that the device has a table of them
@@ -268,7 +269,7 @@ func TestNoReceives(t *testing.T) {
 	}
 }
 
-// raw is a peer that uses the connection manager as any other program does.
+// raw is a peer that uses the connection manager like a program without this library.
 type raw struct {
 	t  *testing.T
 	ch *cverbs.EventChannel
@@ -302,8 +303,8 @@ func (r *raw) listen(addr netip.Addr) netip.AddrPort {
 	return r.id.LocalAddr()
 }
 
-// Rejects are told apart by the marker, not by the reason: the kernel uses that of consumers when a
-// program dies.
+// Rejects by consumers are recognized by the marker, not by the reason, because the kernel uses the
+// same reason when a program dies.
 func TestLegacyReject(t *testing.T) {
 	o := openDevice(t)
 	peer := newRaw(t)
@@ -334,8 +335,8 @@ func TestLegacyReject(t *testing.T) {
 	}
 }
 
-// TestRejectReasons: the marker alone is not enough, because it may stand in what another program
-// has sent with a reason of its own.
+// TestRejectReasons: the marker alone is not enough, because the data of another program, with
+// another reason, may contain it.
 func TestRejectReasons(t *testing.T) {
 	o := openDevice(t)
 	peer := newRaw(t)
@@ -357,8 +358,8 @@ func TestRejectReasons(t *testing.T) {
 	}
 }
 
-// TestReadDepthsAgreed: the active end has no more than it has offered, and no more than the peer's
-// answer allows, in each direction by itself.
+// TestReadDepthsAgreed: in each direction, the read depth of the active end is the smaller one of
+// its offer and the peer's answer.
 func TestReadDepthsAgreed(t *testing.T) {
 	o := openDevice(t)
 	if o.dev.iwarp {
@@ -388,8 +389,8 @@ func TestReadDepthsAgreed(t *testing.T) {
 	}
 }
 
-// A peer that never answers a disconnect holds nothing up: Close returns, and what lingers ends
-// within its bound, or with the device at once.
+// A peer that never answers a disconnect delays nothing: Close returns, and the id lingers at most
+// for LingerTime, or until the device is closed.
 func TestSilentPeer(t *testing.T) {
 	o := openDevice(t)
 	if o.dev.iwarp {
@@ -425,16 +426,16 @@ func TestSilentPeer(t *testing.T) {
 		conn := up(other)
 		assert.NilError(t, conn.Close())
 		peer.event(cverbs.CMEventDisconnected)
-	}) // its end closes the device, and Live would tell
+	}) // the end of the test closes the device, and Live would report a leak
 	for _, id := range ids {
 		assert.NilError(t, id.Close())
 	}
 	assert.Equal(t, cverbs.Live()["CMID"], 1, "the one that listens")
 }
 
-// A request whose peer's departure is known before the answer: the accept succeeds and fails later,
-// a reject does nothing. Kernels drop such events until the accept; this is for those that will
-// not.
+// The peer is known to have given up before the request is answered: Accept succeeds and an event
+// reports the failure, Reject does nothing. Current kernels drop such events until the accept; this
+// test is for kernels that do not.
 func TestLostRequest(t *testing.T) {
 	o := openDevice(t)
 	l, requests := o.listen()

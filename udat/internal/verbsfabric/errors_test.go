@@ -25,8 +25,8 @@ func TestOpenUnknown(t *testing.T) {
 	}
 }
 
-// TestNoDevices: a device of the kernel without its file, as in a container, is not called missing
-// hardware.
+// TestNoDevices: if the kernel has a device but its file is missing, as in a container, the error
+// does not say that the hardware is missing.
 func TestNoDevices(t *testing.T) {
 	folder := t.TempDir()
 	for _, none := range []string{folder, filepath.Join(folder, "nowhere")} {

@@ -1,14 +1,14 @@
 // Package verbsfabric implements package fabric with package cverbs, for the RDMA devices of this
 // host.
 //
-// Queue pairs are created on an ordinary context, and rdma_cm does not know them. The fabric itself
-// moves them through INIT, RTR and RTS, with the attributes that rdma_init_qp_attr returns. So
-// receives can be posted to a queue pair before it is connected.
+// Queue pairs are created on an ordinary context, not by rdma_cm, so that receives can be posted
+// before the queue pair is connected. The fabric itself moves them through INIT, RTR and RTS, with
+// the attributes that rdma_init_qp_attr returns.
 //
 // Each open device has two goroutines, which park in Go's poller. The goroutine of package cm reads
-// the connection manager's events and calls every handler. The other one reads the asynchronous
-// events and passes them to the first. A soft-RoCE device has a third goroutine, which reads
-// changes of routes. Package soft makes up for what software devices lack.
+// the connection manager's events and calls every handler. The other goroutine reads the
+// asynchronous events and passes them to the first. A soft-RoCE device has a third goroutine, which
+// reads changes of routes. Package soft supplies what software devices lack.
 package verbsfabric
 
 import (
@@ -29,7 +29,7 @@ import (
 	"github.com/godat/godat/udat/internal/verbsfabric/soft"
 )
 
-// Fabric has the verbs devices of this host.
+// Fabric provides the verbs devices of this host.
 type Fabric struct{}
 
 var _ fabric.Fabric = (*Fabric)(nil)
@@ -37,7 +37,7 @@ var _ fabric.Fabric = (*Fabric)(nil)
 // New returns the verbs fabric. On platforms without verbs it has no devices.
 func New() *Fabric { return new(Fabric) }
 
-// Name is "verbs".
+// Name returns "verbs".
 func (f *Fabric) Name() string { return "verbs" }
 
 // Devices lists the ports of all devices: port 1 under the device's own name, port n as "name/n".

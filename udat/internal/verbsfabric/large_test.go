@@ -10,8 +10,8 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// TestRegionBeyond4GiB: the largest region is not cut to 32 bits. Other devices pin the memory, all
-// of it.
+// TestRegionBeyond4GiB: the size of a region is not truncated to 32 bits. Devices other than loop0
+// would pin the whole memory.
 func TestRegionBeyond4GiB(t *testing.T) {
 	o := openDevice(t)
 	if o.dev.device != "loop0" {

@@ -17,7 +17,7 @@ type pd struct {
 
 	mu      sync.Mutex
 	windows int        // number of open windows
-	unbound *cverbs.MR // the region that an unbind names to drivers; it exists while there are windows
+	unbound *cverbs.MR // the region to name in an unbind, because drivers read a key; open while there are windows
 }
 
 func (d *device) AllocPD() (fabric.PD, error) {
@@ -62,8 +62,8 @@ func (m *mr) RKey() uint32 { return m.v.RKey() }
 
 func (m *mr) Close() error { return errmap.Wrap(m.v.Close()) }
 
-// mw is a memory window of type 1: it may be bound again at any time and is valid in its whole
-// protection domain, like DAT's RMR. A window of type 2 can do neither. Every device with type 2
+// mw is a memory window of type 1: like DAT's RMR, it may be bound again at any time and is valid
+// in its whole protection domain. Neither is true of a window of type 2. Every device with type 2
 // also has type 1.
 type mw struct {
 	pd      *pd

@@ -19,7 +19,7 @@ type port struct {
 	device  string
 	num     uint8
 	info    fabric.DeviceInfo
-	addrs   []netip.Addr // its IP addresses that are in use, best first
+	addrs   []netip.Addr // those of the port's IP addresses that connections may use, best first
 	gid     cverbs.GIDEntry
 	gidText string // why this GID was chosen
 	table   []cverbs.GIDEntry
@@ -92,7 +92,7 @@ const (
 	vendorRXE = softroce.Vendor
 	vendorSIW = 0x626d74
 
-	vendorLoop = 0x6c6f6f // of lab/loopdev
+	vendorLoop = 0x6c6f6f // the device of lab/loopdev
 )
 
 // reach returns advice for a peer that does not answer on a transport.

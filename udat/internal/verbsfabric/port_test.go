@@ -28,7 +28,7 @@ func gidEntry(text string, index int, netDev string) cverbs.GIDEntry {
 		NetDev: netDev}
 }
 
-// twoInterfaces is a port of RoCE with a VLAN, whose GID table has gaps.
+// twoInterfaces returns a RoCE port with a VLAN. Its GID table has gaps.
 func twoInterfaces() port {
 	p := port{device: "x0", num: 1, attr: cverbs.PortAttr{LinkLayer: cverbs.LinkLayerEthernet, ActiveMTU: 3}}
 	p.table = []cverbs.GIDEntry{
@@ -41,8 +41,8 @@ func twoInterfaces() port {
 	return p
 }
 
-// TestGIDIndex: a GID index is that of the port's table, not a place in the list of those that are
-// valid.
+// TestGIDIndex: a GID index is an index of the port's table, not a position in the list of valid
+// entries.
 func TestGIDIndex(t *testing.T) {
 	for _, e := range twoInterfaces().table {
 		p := twoInterfaces()
@@ -57,7 +57,7 @@ func TestGIDIndex(t *testing.T) {
 		err := p.restrict(fabric.PathOptions{GIDIndex: &index})
 		assert.ErrorContains(t, err, fmt.Sprintf("GID index is %d, where x0 has no GID; it has: 0, 1, 4, 5, 6, 9", index))
 	}
-	// InfiniBand's GIDs are no IP addresses: the port keeps those that it has.
+	// InfiniBand's GIDs are no IP addresses: the port keeps its addresses.
 	p.attr.LinkLayer = cverbs.LinkLayerInfiniBand
 	index := uint8(9)
 	before := slices.Clone(p.addrs)
@@ -100,7 +100,7 @@ func TestRestrict(t *testing.T) {
 	}
 }
 
-// TestAttr: each attribute of the fabric is that of the device which has the same meaning.
+// TestAttr: each attribute of the fabric is copied from the right attribute of the device.
 func TestAttr(t *testing.T) {
 	var dev cverbs.DeviceAttr
 	v := reflect.ValueOf(&dev).Elem()

@@ -10,8 +10,8 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// The room of private data on the wire, the tag of the options that tell a length, and a vendor
-// that is none.
+// The size of the private data field, the tag of the options that carry a length, and the vendor ID
+// that arrives as 0.
 const (
 	roomRequest = 56
 	roomReply   = 196
@@ -23,8 +23,8 @@ const (
 // padded is data in a room of n bytes.
 func inRoom(data string, n int) []byte { return append([]byte(data), make([]byte, n-len(data))...) }
 
-// legacy opens the device for a test with a peer that knows nothing of lengths; iWARP tells them by
-// itself.
+// legacy opens the device for a test with a peer that sends no length. It skips iWARP, which itself
+// carries the length.
 func legacy(t *testing.T) *opened {
 	o := openDevice(t)
 	if o.dev.iwarp {
@@ -33,7 +33,7 @@ func legacy(t *testing.T) *opened {
 	return o
 }
 
-// call sends a connection request as any other program does.
+// call sends a connection request like a program without this library.
 func (r *raw) call(o *opened, to fabric.Listener, p cverbs.ConnParam) {
 	r.t.Helper()
 	assert.NilError(r.t, r.id.ResolveAddr(noAddr, to.Addr(), patience))
@@ -44,8 +44,8 @@ func (r *raw) call(o *opened, to fabric.Listener, p cverbs.ConnParam) {
 	assert.NilError(r.t, r.id.Connect(p))
 }
 
-// TestLegacyActive plays the C program that connects: what it sends arrives as the whole room and
-// says so, and nothing but the Consumer's data is in the room of what it gets.
+// TestLegacyActive acts as a C program that connects: its private data arrives as the whole field,
+// marked as padded. The field that it receives contains only the Consumer's data and zeroes.
 func TestLegacyActive(t *testing.T) {
 	o := legacy(t)
 	l, requests := o.listen()
@@ -77,8 +77,9 @@ func TestLegacyActive(t *testing.T) {
 	}
 }
 
-// TestLegacyPassive plays the C program that listens: the room of what it gets holds the Consumer's
-// data and zeroes, and what it sends is reported as the whole room and says so.
+// TestLegacyPassive acts as a C program that listens: the field that it receives contains the
+// Consumer's data and zeroes, and its own private data is reported as the whole field, marked as
+// padded.
 func TestLegacyPassive(t *testing.T) {
 	o := legacy(t)
 	peer := newRaw(t)
@@ -111,8 +112,7 @@ func TestLegacyPassive(t *testing.T) {
 	}
 }
 
-// TestToldLengthLies: a peer that tells a length that its data belies is taken for one that tells
-// none.
+// TestToldLengthLies: if the length that a peer sends contradicts its data, the length is ignored.
 func TestToldLengthLies(t *testing.T) {
 	o := legacy(t)
 	l, requests := o.listen()
@@ -131,7 +131,7 @@ func TestToldLengthLies(t *testing.T) {
 		assert.NilError(t, r.Reject(nil, true))
 		peer.event(cverbs.CMEventRejected)
 	}
-	// Real options of a vendor are not lengths.
+	// Options with a real vendor ID are not lengths.
 	peer := newRaw(t)
 	assert.NilError(t, peer.id.SetLocalECE(cverbs.ECE{VendorID: 0x02c9, Options: tag<<24 | 3}))
 	peer.call(o, l, cverbs.ConnParam{PrivateData: []byte("raw")})

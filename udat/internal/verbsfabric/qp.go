@@ -12,8 +12,9 @@ import (
 	"github.com/godat/godat/udat/internal/verbsfabric/errmap"
 )
 
-// minRNRTimer is the code of the time that a sender waits after "receiver not ready". 12 means 0.64
-// ms. rdma_cm would choose 655 ms, which is much if the receiver is late by only a moment.
+// minRNRTimer is the code of the time that a sender waits after "receiver not ready" before it
+// retries. 12 means 0.64 ms. rdma_cm would choose 655 ms, which is too long if the receiver is late
+// by only a moment.
 const minRNRTimer = 12
 
 // qpPhase is the progress of a queue pair.
@@ -32,8 +33,8 @@ type qp struct {
 	dev      *device
 	v        *cverbs.QP
 	canSend  atomic.Bool            // RTS or ERR
-	failed   atomic.Bool            // it has been moved to ERR
-	dataCame atomic.Pointer[func()] // the function that Claim got
+	failed   atomic.Bool            // the queue pair has been moved to ERR
+	dataCame atomic.Pointer[func()] // the argument of Claim; nil: none
 	lastWQE  atomic.Bool            // the device has reported that in ERR no receive of the SRQ is left to complete
 	toError  func() error           // moves the queue pair to ERR
 	as       fabric.QP              // the queue pair as its owner knows it: itself, or its decorator
@@ -159,9 +160,10 @@ func (q *qp) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
 	return n, nil
 }
 
-// flushPosted makes soft-RoCE flush what has been posted in ERR, by another move to ERR. Without it
-// some requests would never complete: the library posts receives without notifying the driver, and
-// once the queue has wrapped around, the driver forgets all but the first request of a batch.
+// flushPosted makes soft-RoCE flush what has been posted in ERR, by another move to ERR. Without
+// this move some requests would never complete: the library of soft-RoCE posts receives without
+// notifying the kernel's driver, and once the queue has wrapped around, the driver forgets all but
+// the first request of a batch.
 func (q *qp) flushPosted() {
 	if q.failed.Load() {
 		q.v.ToError()
@@ -232,8 +234,8 @@ func (q *qp) setError() error {
 	return nil
 }
 
-// Close destroys the queue pair. A pending attempt to connect it then fails. An established
-// connection can only be disconnected and closed.
+// Close destroys the queue pair. A pending attempt to connect the queue pair then fails. An
+// established connection can only be disconnected and closed.
 func (q *qp) Close() error {
 	if err := q.v.Close(); err != nil {
 		return errmap.Wrap(err)
@@ -272,8 +274,8 @@ func (q *qp) Unclaim() {
 	q.dataCame.Store(nil)
 }
 
-// Connect moves the queue pair through RTR to RTS with the path of id. moved reports whether it has
-// left INIT.
+// Connect moves the queue pair through RTR to RTS with the path of id. moved reports whether the
+// queue pair has left INIT.
 func (q *qp) Connect(id *cverbs.CMID, in, out uint8) (moved bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -281,7 +283,7 @@ func (q *qp) Connect(id *cverbs.CMID, in, out uint8) (moved bool, err error) {
 		return false, fmt.Errorf("%w: it was closed or moved to error", fabric.ErrQPState)
 	}
 	if q.dev.iwarp {
-		return false, nil // the driver moves it, when it has the TCP connection
+		return false, nil // the driver moves the queue pair, when the TCP connection is made
 	}
 	for _, state := range []cverbs.QPState{cverbs.QPStateInit, cverbs.QPStateRTR, cverbs.QPStateRTS} {
 		attr, mask, err := id.InitQPAttr(state)

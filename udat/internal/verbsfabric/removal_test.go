@@ -10,7 +10,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// The removal of the device ends every connection once, and the device is told to be gone once.
+// The removal of the device ends every connection once, and is reported once.
 func TestRemoval(t *testing.T) {
 	name := testDevice(t)
 	asyncs := make(chan fabric.AsyncEvent, 16)
@@ -48,7 +48,7 @@ func TestRemoval(t *testing.T) {
 	}
 }
 
-// TestClosedIsNotRemoved: whoever closes a device hears no event of its removal.
+// TestClosedIsNotRemoved: closing a device makes no event of its removal.
 func TestClosedIsNotRemoved(t *testing.T) {
 	for range 10 {
 		d, err := New().Open(testDevice(t), fabric.Options{}, func(ev fabric.AsyncEvent) { t.Errorf("%+v", ev) })

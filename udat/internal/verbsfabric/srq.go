@@ -59,7 +59,8 @@ func (d *device) checkSRQDepth(depth int) error {
 	return nil
 }
 
-// readDepth reads the depth that the device has granted. It may be more than was asked for.
+// readDepth reads the depth that the device has granted. The granted depth may be greater than the
+// requested one.
 func (s *srq) readDepth(asked int) {
 	if a, err := s.v.Query(); err == nil && int(a.MaxWR)-1 > asked {
 		asked = int(a.MaxWR) - 1
@@ -82,8 +83,8 @@ func (s *srq) SetLimit(limit int) error {
 	return errmap.Wrap(s.v.SetLimit(uint32(limit)))
 }
 
-// Resize changes the capacity. If the device cannot resize, it succeeds only if the queue is large
-// enough already.
+// Resize changes the capacity. If the device cannot resize, Resize succeeds only if the queue is
+// large enough already.
 func (s *srq) Resize(depth int) error {
 	if err := s.dev.checkSRQDepth(depth); err != nil {
 		return err

@@ -108,7 +108,7 @@ func pattern(n int) []byte {
 }
 
 // contents fill private data with bytes that a fabric could mistake for its own length or marker,
-// if it stores these inside the field.
+// if it stores its length or marker in the same field.
 var contents = map[string]func(b []byte){
 	"counting":        func(b []byte) { copy(b, pattern(len(b))) },
 	"zeroes":          func(b []byte) { clear(b) },
@@ -133,7 +133,7 @@ func exactly(t *testing.T, got []byte, padded bool, want []byte, what string) {
 	assert.Assert(t, !padded, "%s of %d bytes is said to be padded", what, len(want))
 }
 
-// Private data of every length and content arrives as it was, in both directions.
+// Private data of every length and content arrives unchanged, in both directions.
 func testPrivateData(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	attr := n.dev.Attr()
@@ -193,7 +193,8 @@ func testRejectByConsumer(t *testing.T, cfg Config) {
 	}
 }
 
-// A reject that is not a consumer's may have data too, whose length is not known.
+// A reject that does not come from a consumer may have data too. The length of that data is not
+// known.
 func testRejectOtherwise(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	s := n.listen()
@@ -237,7 +238,8 @@ func testUnreachable(t *testing.T, cfg Config) {
 	n.join(a, n.newEnd(settings{}))
 }
 
-// The fabric does not limit requests: the handler gets each one, however many await an answer.
+// The fabric does not limit requests: the handler gets every request, no matter how many await an
+// answer.
 func testManyRequests(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	s := n.listen()
@@ -359,7 +361,8 @@ func testReadDepths(t *testing.T, cfg Config) {
 	assert.Equal(t, out, uint8(2))
 }
 
-// A queue pair carries one connection or attempt at a time, and none once it is in error.
+// A queue pair carries one connection or attempt at a time. Once it is in error, it cannot be
+// connected.
 func testQPClaims(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	s := n.listen()

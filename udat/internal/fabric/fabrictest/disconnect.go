@@ -26,7 +26,7 @@ func testDisconnect(t *testing.T, cfg Config) {
 		assert.NilError(t, a.conn.Disconnect())
 		flushed(t, a.rcq, 4)
 		b.event(fabric.EventDisconnected)
-		if n.dev.Attr().PeerToPeer { // an iWARP driver has ended the queue pair by itself
+		if n.dev.Attr().PeerToPeer { // otherwise the iWARP driver has ended the queue pair by itself
 			none(t, b.rcq)
 		}
 		assert.NilError(t, b.conn.Disconnect())
@@ -179,7 +179,7 @@ func testCloseInEveryState(t *testing.T, cfg Config) {
 		assert.NilError(t, a.qp.Close())
 		b.accept(r, fabric.AcceptParams{})
 		if n.iwarp() {
-			a.event(fabric.EventUnreachable) // the driver was using the queue pair; the attempt ends because TCP is silent
+			a.event(fabric.EventUnreachable) // the driver used the queue pair; the attempt ends because TCP gets no answer
 		} else {
 			a.event(fabric.EventFailed)
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// In the error state everything posted is flushed in order, including what is posted in that state.
+// In the error state all work is flushed in order, including work that is posted in that state.
 func testFlush(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	if n.iwarp() {

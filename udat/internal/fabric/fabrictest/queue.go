@@ -37,8 +37,8 @@ func testCQWait(t *testing.T, cfg Config) {
 	assert.NilError(t, err)
 	assert.Assert(t, !fired)
 
-	// Without Arm a completion makes no notification. After Arm, those already queued make none
-	// either.
+	// Without Arm a completion makes no notification. Arm makes no notification for completions
+	// that are already queued.
 	message := func() {
 		b.recv(1, 0, 8)
 		a.send(fabric.SendWR{ID: 1, Opcode: fabric.OpSend, Flags: fabric.Signaled}, 0, 8)
@@ -51,7 +51,7 @@ func testCQWait(t *testing.T, cfg Config) {
 	_, err = cq.Wait(soon(grace))
 	assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
 
-	// Still armed: the next completion fires, once.
+	// The queue is still armed: the next completion notifies once.
 	message()
 	fired, err = cq.Wait(soon(patience))
 	assert.NilError(t, err)
@@ -230,7 +230,7 @@ func testDeviceClose(t *testing.T, cfg Config) {
 	assert.NilError(t, err)
 	err = dev.Close()
 	assert.ErrorIs(t, err, fabric.ErrInUse)
-	assert.Assert(t, cmp.Regexp("1 (protection domain|PD)", err.Error())) // as memfabric and cverbs name it
+	assert.Assert(t, cmp.Regexp("1 (protection domain|PD)", err.Error())) // two names: memfabric, cverbs
 	assert.NilError(t, pd.Close())
 	assert.NilError(t, dev.Close())
 	assert.ErrorIs(t, dev.Close(), fabric.ErrClosed)

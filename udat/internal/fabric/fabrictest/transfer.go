@@ -70,7 +70,8 @@ func testEarlyReceives(t *testing.T, cfg Config) {
 	}
 }
 
-// A post beyond the queue's room accepts what fits, and returns ErrQueueFull.
+// A post of more requests than the queue has room for accepts those that fit, and returns
+// ErrQueueFull.
 func testQueueFull(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	e := n.newEnd(settings{depth: 8})
@@ -110,7 +111,7 @@ func testRead(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	a, b := n.pair(settings{depth: 32})
 	copy(b.mem, pattern(30000))
-	// These are more reads than the read depth, so some wait for others.
+	// These are more reads than the read depth allows, so some reads wait for others.
 	for i := range 20 {
 		a.send(fabric.SendWR{ID: uint64(i), Opcode: fabric.OpRead, Flags: fabric.Signaled, RemoteAddr: b.addr(0),
 			RKey: b.mr.RKey()}, 1000*i, 30000-1000*i)
@@ -249,8 +250,8 @@ func testTooLong(t *testing.T, cfg Config) {
 	}
 }
 
-// A send for which there is no receive waits for one. It waits for ever, or for as many retries as
-// the device's options say.
+// A send waits if there is no receive for it: for ever, or for as many retries as the device's
+// options say.
 func testReceiverNotReady(t *testing.T, cfg Config) {
 	t.Run("for ever", func(t *testing.T) {
 		n := newNode(t, cfg, fabric.Options{})
@@ -280,7 +281,7 @@ func testReceiverNotReady(t *testing.T, cfg Config) {
 	})
 }
 
-// A window gives access to part of a region, until the window is bound anew or unbound.
+// A window gives access to part of a region, until the window is bound again or unbound.
 func testWindow(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	if n.dev.Attr().MaxMW == 0 {
@@ -335,7 +336,7 @@ func testWindow(t *testing.T, cfg Config) {
 			assert.NilError(t, err)
 			one(t, b.scq, 9, fabric.StatusSuccess)
 		}
-		unbind() // it never was bound
+		unbind() // the window was never bound
 		region, err := n.pd.RegMR(b.mem, fabric.LocalWrite|fabric.WindowBind)
 		assert.NilError(t, err)
 		key, err := b.qp.Bind(mw,
@@ -345,7 +346,7 @@ func testWindow(t *testing.T, cfg Config) {
 		one(t, b.scq, 8, fabric.StatusSuccess)
 		unbind()
 		assert.NilError(t, region.Close())
-		unbind() // its region is gone
+		unbind() // the region of the window is closed
 		return key, 1000
 	})
 	if n.dev.Attr().ExactBounds {

@@ -10,8 +10,8 @@ import (
 // Wrap decorates a fabric.
 func (s *Script) Wrap(f fabric.Fabric) fabric.Fabric { return decorated{f, s} }
 
-// Inner returns the fabric's own object behind a decorated one. It returns any other object
-// unchanged. It is for tests of a certain fabric.
+// Inner returns the fabric's own object that a decorator wraps. It returns any other object
+// unchanged. Tests that need one certain fabric use it.
 func Inner(object any) any {
 	switch o := object.(type) {
 	case *device:
@@ -51,10 +51,10 @@ type device struct {
 	s *Script
 
 	mu      sync.Mutex
-	objects map[any]any // the decorators of CQs, QPs and SRQs, by the fabric's own objects, which asynchronous events name
+	objects map[any]any // maps the fabric's CQs, QPs and SRQs, which its asynchronous events name, to their decorators
 }
 
-// know makes asynchronous events name own instead of inner.
+// know records the decorator own of inner, so that asynchronous events name own instead of inner.
 func (d *device) know(inner, own any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -139,7 +139,8 @@ func (d *device) Connect(q fabric.QP, p fabric.ConnectParams, on func(fabric.Con
 	})
 }
 
-// unwrap returns a queue pair twice: own as rules name it, inner as the fabric knows it.
+// unwrap returns two forms of a queue pair: own is the object that rules name, inner is the
+// fabric's own object.
 func (d *device) unwrap(q fabric.QP) (own any, inner fabric.QP) {
 	if w, ok := q.(*qp); ok {
 		return w, w.QP

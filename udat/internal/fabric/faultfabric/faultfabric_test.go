@@ -38,7 +38,7 @@ func TestContract(t *testing.T) {
 	fabrictest.Run(t, cfg)
 }
 
-// ends are two queue pairs of one device that are connected.
+// ends are two connected queue pairs of one device.
 type ends struct {
 	script *faultfabric.Script
 	dev    fabric.Device
@@ -52,7 +52,8 @@ type ends struct {
 
 var errTest = errors.New("as the test wants it")
 
-// run runs a test in virtual time. The queue pairs are connected unless before has spoilt it.
+// run runs a test in virtual time. The queue pairs are connected, unless the function before
+// prevents that.
 func run(t *testing.T, before func(t *testing.T, e *ends), test func(t *testing.T, e *ends)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -96,7 +97,7 @@ func run(t *testing.T, before func(t *testing.T, e *ends), test func(t *testing.
 	})
 }
 
-// send posts an empty message, and a receive for it, and waits until it has been carried.
+// send posts an empty message and a receive for it, and waits until the message has arrived.
 func (e *ends) send(t *testing.T) {
 	t.Helper()
 	n, err := e.qp[1].PostRecv([]fabric.RecvWR{{ID: 2}}, nil)
@@ -108,7 +109,7 @@ func (e *ends) send(t *testing.T) {
 	synctest.Wait()
 }
 
-// polled is the number of completions that a queue has.
+// polled returns the number of completions on a queue.
 func polled(t *testing.T, c fabric.CQ) int {
 	t.Helper()
 	n, err := c.Poll(make([]fabric.WC, 16), 3)
@@ -119,7 +120,7 @@ func polled(t *testing.T, c fabric.CQ) int {
 func TestRules(t *testing.T) {
 	run(t, nil, func(t *testing.T, e *ends) {
 		s := e.script
-		// Dropped: of one queue only, and until the rule is stopped.
+		// Polls are dropped for one queue only, and until the rule is stopped.
 		hidden := s.On(faultfabric.Poll, e.cq[1]).Drop()
 		e.send(t)
 		assert.Equal(t, polled(t, e.cq[0]), 1)
@@ -129,7 +130,7 @@ func TestRules(t *testing.T) {
 		assert.Equal(t, polled(t, e.cq[1]), 1)
 		assert.Equal(t, hidden.Calls(), 1)
 
-		// A queue that is not armed after all notifies nobody.
+		// A queue whose Arm was dropped notifies nobody.
 		deaf := s.On(faultfabric.Arm, e.cq[1]).Drop()
 		for _, armed := range []bool{false, true} {
 			assert.NilError(t, e.cq[1].Arm(false))
@@ -140,7 +141,7 @@ func TestRules(t *testing.T) {
 		}
 		assert.Equal(t, polled(t, e.cq[0])+polled(t, e.cq[1]), 4)
 
-		// Failed: the second and the third call, on any object.
+		// The second and the third call fail, on any object.
 		failing := s.On(faultfabric.Arm).Skip(1).Times(2).Fail(errTest)
 		var errs []error
 		for i := range 4 {
@@ -153,7 +154,7 @@ func TestRules(t *testing.T) {
 		assert.Equal(t, failing.Calls(), 2)
 		failing.Stop()
 
-		// Delayed, before, after; rules of one call add up.
+		// Delay, Before and After: several rules apply to one call.
 		var order []string
 		note := func(what string) func() { return func() { order = append(order, what) } }
 		slow := s.On(faultfabric.PostSend, e.qp[0]).Delay(time.Minute)
@@ -171,7 +172,7 @@ func TestRules(t *testing.T) {
 	})
 }
 
-// TestCreating: what cannot be made is not.
+// TestCreating: if a rule makes a create call fail, no object is made.
 func TestCreating(t *testing.T) {
 	run(t, nil, func(t *testing.T, e *ends) {
 		for call, make := range map[faultfabric.Call]func() error{
@@ -196,10 +197,10 @@ func TestCreating(t *testing.T) {
 	})
 }
 
-// arguments are those of the calls of TestCreating that have one.
+// arguments lists the arguments of those calls of TestCreating that have one.
 var arguments = map[faultfabric.Call]int{faultfabric.CreateCQ: 7, faultfabric.CreateSRQ: 7, faultfabric.Resize: 32}
 
-// TestArguments: rules know the arguments of calls, which are 0 where a call has none.
+// TestArguments: rules report the arguments of calls; the argument is 0 if a call has none.
 func TestArguments(t *testing.T) {
 	run(t, nil, func(t *testing.T, e *ends) {
 		arm := e.script.On(faultfabric.Arm).Count()
@@ -274,7 +275,7 @@ func TestFirstDecides(t *testing.T) {
 	})
 }
 
-// TestNoSense: which calls can be dropped and fail; the others panic where the rule is made.
+// TestNoSense shows which calls can be dropped and which can fail; for all others the rule panics.
 func TestNoSense(t *testing.T) {
 	var s faultfabric.Script
 	for _, call := range []faultfabric.Call{faultfabric.Poll, faultfabric.Arm, faultfabric.Wait, faultfabric.Resize,
@@ -295,7 +296,7 @@ func TestNoSense(t *testing.T) {
 	}
 }
 
-// TestHandlers: events can be lost and late, and name the objects as the device's user knows them.
+// TestHandlers: rules can drop and delay events, and events name the decorated objects.
 func TestHandlers(t *testing.T) {
 	var late *faultfabric.Rule
 	run(t, func(t *testing.T, e *ends) {
@@ -328,7 +329,7 @@ func TestHandlers(t *testing.T) {
 	})
 }
 
-// TestAttr: a device says of itself what the script makes it say.
+// TestAttr: a device reports the attributes that the script has set.
 func TestAttr(t *testing.T) {
 	script := faultfabric.Script{Attr: func(a *fabric.Attr) { a.MaxCQE = 7 }}
 	dev, err := script.Wrap(memfabric.New()).Open("mem0", options, nil)

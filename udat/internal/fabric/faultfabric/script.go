@@ -19,8 +19,8 @@
 //
 // All methods are safe for concurrent use. The functions that Before and After run may call the
 // fabric, and may add and stop rules. A rule applies to calls that begin after it was added. A call
-// that is under way when the rule is stopped may still be affected. A rule names a queue pair by
-// the object that CreateQP has returned, also for Disconnect and ConnEvent.
+// that is under way when the rule is stopped may still be affected. For Disconnect and ConnEvent
+// too, a rule names the queue pair: the object that CreateQP has returned.
 package faultfabric
 
 import (
@@ -76,7 +76,7 @@ func (c Call) String() string { return names[c] }
 // droppable are the calls that can be dropped: they can report success without being made.
 var droppable = []Call{Poll, Arm, Wait, Resize, PostSend, PostRecv, SetError, Reject, Disconnect, ConnEvent, Async}
 
-// Script holds the rules of the devices that are opened through it. The zero value has none.
+// Script holds the rules of the devices that are opened through it. The zero value has no rules.
 type Script struct {
 	// Attr changes the attributes that the devices report; nil changes nothing. Set it before Wrap.
 	// The devices themselves do not change: an operation that the changed attributes deny still
@@ -84,7 +84,7 @@ type Script struct {
 	Attr func(*fabric.Attr)
 
 	mu    sync.Mutex
-	rules atomic.Pointer[[]*Rule] // replaced, never changed; nil if there are none
+	rules atomic.Pointer[[]*Rule] // the slice is replaced, never changed; nil: no rules
 }
 
 // Selection is a set of calls to make a rule for.
@@ -97,7 +97,8 @@ type Selection struct {
 	times  int64 // 0: no limit
 }
 
-// On selects the calls of a kind that are made on one of the objects; without objects, on any.
+// On selects the calls of a kind that are made on one of the objects. Without objects it selects
+// the calls on every object.
 func (s *Script) On(call Call, objects ...any) Selection {
 	return Selection{script: s, call: call, of: objects}
 }
@@ -165,7 +166,7 @@ func (s Selection) add(e effect) *Rule {
 	return rule
 }
 
-// Stop ends the rule. Calls and Last still return what they did.
+// Stop ends the rule. Calls and Last still return what they returned before.
 func (r *Rule) Stop() {
 	r.calls.script.edit(func(rules []*Rule) []*Rule {
 		return slices.DeleteFunc(rules,
@@ -176,11 +177,12 @@ func (r *Rule) Stop() {
 // Calls returns the number of calls that the rule has applied to.
 func (r *Rule) Calls() int { return int(r.hits.Load()) }
 
-// Last returns the argument of the latest call that the rule has applied to, or 0 if the call has
-// none. The list of calls says what the argument is.
+// Last returns the argument of the latest call that the rule has applied to, or 0 if such calls
+// have no argument. The list of calls says what the argument is.
 func (r *Rule) Last() int { return int(r.last.Load()) }
 
-// edit replaces the rules by the result of change, which gets a copy of them.
+// edit replaces the rules by the result of the function change, whose argument is a copy of the
+// rules.
 func (s *Script) edit(change func([]*Rule) []*Rule) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -265,7 +267,8 @@ func create[T any](s *Script, call Call, object any, arg int, make func() (T, er
 	return result(s, call, object, arg, none, make)
 }
 
-// result makes a call that returns a value. If a rule drops the call, it returns the value dropped.
+// result makes a call that returns a value. If a rule drops the call, the value is that of the
+// parameter dropped.
 func result[T any](s *Script, call Call, object any, arg int, dropped T, do func() (T, error)) (T, error) {
 	v := s.enter(call, object, arg)
 	var value T

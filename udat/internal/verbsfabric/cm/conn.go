@@ -20,7 +20,7 @@ type Conn struct {
 
 	mu            sync.Mutex // held during the calls that move the connection, never during a handler
 	state         connState
-	closed        bool // the owner has closed it: it gets no more events
+	closed        bool // the owner has closed the connection and gets no more events
 	destroyed     bool // the id is destroyed, or will be once calling is false
 	calling       bool // a call on the id that may take long is under way
 	ports         int  // active: number of local ports that were in use
@@ -31,9 +31,9 @@ type Conn struct {
 	local, remote netip.AddrPort
 }
 
-// later makes a call on the id that may take long, in a new goroutine. Afterwards the goroutine
-// passes the result to then, under the lock. If the id must be destroyed by that time, it destroys
-// the id instead. The caller holds the lock.
+// later makes a call on the id that may take long, in a new goroutine. When the call has returned,
+// the goroutine takes the lock and passes the result to the function then. If the id is to be
+// destroyed by that time, the goroutine destroys the id instead. The caller holds the lock.
 func (c *Conn) later(call func() error, then func(err error)) {
 	c.calling = true
 	c.m.calls.Go(func() {
@@ -62,8 +62,8 @@ func (c *Conn) param(private []byte) cverbs.ConnParam {
 	}
 }
 
-// end ends an attempt. It destroys the id, ends the claim on the queue pair if that is still in
-// INIT, and returns the event to report.
+// end ends an attempt. It destroys the id, ends the claim on the queue pair if the queue pair is
+// still in INIT, and returns the event to report.
 func (c *Conn) end(kind fabric.ConnEventKind, cause error) []fabric.ConnEvent {
 	return c.endWith(fabric.ConnEvent{Kind: kind, Err: cause})
 }
@@ -75,8 +75,8 @@ func (c *Conn) endWith(e fabric.ConnEvent) []fabric.ConnEvent {
 	return []fabric.ConnEvent{e}
 }
 
-// destroy destroys the id, or has it destroyed after the call that is under way. The caller holds
-// the lock.
+// destroy destroys the id. If a call on the id is under way, the id is destroyed after that call.
+// The caller holds the lock.
 func (c *Conn) destroy() {
 	if !c.destroyed {
 		c.destroyed = true
@@ -181,8 +181,8 @@ func (c *Conn) leave() error {
 	default:
 		return nil
 	}
-	// The queue pair moves first, so that everything that is posted from here on is flushed. A
-	// closed queue pair needs no flush.
+	// The queue pair moves to the error state first, so that all work that is posted from now on is
+	// flushed. A closed queue pair needs no flush.
 	err := ignoreClosed(c.qp.SetError())
 	if c.m.noRoute(c.id) {
 		c.later(func() error { c.m.awaitRoute(c.id); return nil }, func(error) { c.id.Disconnect() })
@@ -237,7 +237,7 @@ func (c *Conn) breakIf(lost func(local netip.Addr, remote netip.AddrPort) bool) 
 	c.mu.Lock()
 	hit := c.state == stUp && lost(c.id.LocalAddr().Addr(), c.id.RemoteAddr())
 	if hit {
-		c.qp.SetError() // its error is ignored: the event below reports the break
+		c.qp.SetError() // an error is ignored: the event below reports the break
 	}
 	c.mu.Unlock()
 	if hit {

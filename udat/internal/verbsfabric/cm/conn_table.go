@@ -31,7 +31,7 @@ const (
 	actUp                        // report established
 	actUpAndLeft                 // established, and the peer has already disconnected: report both
 	actUnreachable               // report unreachable
-	actRejected                  // report peer-rejected or rejected, depending on the marker
+	actRejected                  // report EventPeerRejected or EventRejected, depending on the marker
 	actRefused                   // report rejected
 	actFailed                    // report failed
 	actLost                      // remember that the requester has given up
@@ -44,10 +44,9 @@ const (
 const numEvents = int(cverbs.CMEventTimewaitExit) + 1
 
 // table has the action for each state and event. Events of multicast never come to an id of the TCP
-// port space, and CONNECT_REQUEST comes with an id of its own, so both are ignored here.
-// ADDR_CHANGE (a bonding failover) is ignored too, because it breaks no connection by itself. The
-// active end learns of an accept by CONNECT_RESPONSE on InfiniBand and RoCE, and by ESTABLISHED on
-// iWARP.
+// port space, and CONNECT_REQUEST comes with a new id, so both are ignored here. ADDR_CHANGE (a
+// bonding failover) is ignored too, because it breaks no connection by itself. The active end
+// learns of an accept by CONNECT_RESPONSE on InfiniBand and RoCE, and by ESTABLISHED on iWARP.
 var table = [numStates][numEvents]action{
 	stAddr: row(events{
 		cverbs.CMEventAddrResolved: actRoute, cverbs.CMEventAddrError: actUnreachable,
@@ -91,8 +90,8 @@ var table = [numStates][numEvents]action{
 
 type events map[cverbs.CMEventType]action
 
-// row returns the actions of a state. Those in except come first. For any other event the action is
-// actIgnore, or actRemoved if the event is the device's removal.
+// row returns the actions of a state. For an event in except the action is that of except. For any
+// other event it is actIgnore, or actRemoved if the event is the device's removal.
 func row(except events) (r [numEvents]action) {
 	for i := range r {
 		r[i] = actIgnore

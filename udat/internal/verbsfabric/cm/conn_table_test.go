@@ -6,7 +6,8 @@ import (
 	"github.com/godat/godat/cverbs"
 )
 
-// Every event has an outcome in every state, and each state an answer to what ends connections.
+// Every event has an action in every state, and every state handles the events that end
+// connections.
 func TestTableIsComplete(t *testing.T) {
 	for s := range numStates {
 		for ev := range numEvents {

@@ -11,8 +11,8 @@ import (
 	"github.com/godat/godat/udat/internal/verbsfabric/errmap"
 )
 
-// This file starts connections: it chooses the local address, resolves the peer's and sends the
-// request.
+// This file starts connections: it chooses the local address, resolves the peer's address and sends
+// the request.
 
 // Connect starts connecting qp.
 func (m *Manager) Connect(q fabric.QP, p fabric.ConnectParams, on func(fabric.ConnEvent)) (fabric.Conn, error) {
@@ -78,7 +78,7 @@ func (c *Conn) start() error {
 	return nil
 }
 
-// resolve creates the id, and starts resolving the address, for which rdma_cm also chooses a local
+// resolve creates the id, and starts to resolve the peer's address. rdma_cm also chooses a local
 // port. The caller holds the lock.
 func (c *Conn) resolve() error {
 	id, err := c.m.ch.CreateID(cverbs.PortSpaceTCP)
@@ -125,10 +125,10 @@ func (c *Conn) requestLater() {
 // maxPorts is how many times an attempt tries another local port.
 const maxPorts = 4
 
-// anotherPort begins the attempt anew if its request failed with err because the local port is in
-// use. It reports whether it did. On iWARP the port is a TCP port, but rdma_cm chooses it without
-// asking TCP. The new id gets another port, because the former id still has its own. The caller
-// holds the lock.
+// anotherPort starts the attempt again and returns true, if its request failed with err because the
+// local port is in use. On iWARP the port is a TCP port, but rdma_cm chooses the port without
+// asking TCP. The new id gets another port, because the former id still occupies the first one. The
+// caller holds the lock.
 func (c *Conn) anotherPort(err error) bool {
 	former := c.id
 	inUse := errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EADDRINUSE)
@@ -141,8 +141,8 @@ func (c *Conn) anotherPort(err error) bool {
 	return true
 }
 
-// connectFailure returns the outcome for a request that could not be sent. err may be an error of
-// TCP, because iWARP drivers may connect TCP during the call.
+// connectFailure returns the kind and the error of the event for a request that could not be sent.
+// err may be an error of TCP, because iWARP drivers may connect TCP during the call.
 func connectFailure(err error) (fabric.ConnEventKind, error) {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):

@@ -7,9 +7,9 @@ import (
 	"github.com/godat/godat/cverbs"
 )
 
-// Destroying an id may take the kernel an unlimited time. On Linux 6.1 it does if the device has
+// The kernel may take any time to destroy an id. On Linux 6.1 it never finishes if the device has
 // lost a message of the id, see Device.NoRoute. This package waits for the kernel for at most the
-// times below. The kernel still frees the id when it is done.
+// times below. If the kernel finishes later, it still frees the id.
 const (
 	destroyTime   = time.Second     // to destroy one id
 	closeTime     = 5 * time.Second // for all calls on ids of a device
@@ -28,8 +28,8 @@ func newDestroyer(dev Device) destroyer {
 	return destroyer{dev: dev, busy: make(chan struct{}, DestroyAtOnce), end: (*cverbs.CMID).Close}
 }
 
-// destroy destroys an id. It waits at most destroyTime for that. If a wait is likely to be in vain,
-// it does not wait.
+// destroy destroys an id. It waits at most destroyTime until the id is destroyed. It does not wait
+// if the id is likely to need longer.
 func (d *destroyer) destroy(id *cverbs.CMID) {
 	noRoute := d.noRoute(id)
 	stuck := noRoute || len(d.busy) > DestroyAtOnce/2
@@ -60,7 +60,7 @@ func (d *destroyer) awaitRoute(id *cverbs.CMID) {
 	}
 }
 
-// atMost waits for a result, but no longer than d. It returns nil if there is none by then.
+// atMost waits for a result, but no longer than d. It returns nil if no result has come by then.
 func atMost(d time.Duration, done <-chan error) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

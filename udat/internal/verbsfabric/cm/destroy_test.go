@@ -11,7 +11,7 @@ import (
 	"github.com/godat/godat/cverbs"
 )
 
-// unasked is a device that nobody asks for routes.
+// unasked is a device whose NoRoute must not be called.
 type unasked struct {
 	Device
 	t *testing.T
@@ -22,9 +22,9 @@ func (u unasked) NoRoute(local netip.Addr, remote netip.AddrPort) bool {
 	return false
 }
 
-// TestDestroyTime: while the kernel destroys no id, the first calls wait for it. Once more than
-// half of DestroyAtOnce ids are being destroyed, calls return at once. An id without addresses has
-// no route that could be missing.
+// TestDestroyTime: while the kernel does not finish to destroy ids, the first calls of destroy
+// wait. Once more than half of DestroyAtOnce ids are being destroyed, calls return at once. For an
+// id without addresses NoRoute is not called.
 func TestDestroyTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDestroyer(unasked{t: t})
@@ -45,7 +45,7 @@ func TestDestroyTime(t *testing.T) {
 }
 
 // TestAnswered: the id of a closed connection is destroyed once, when the peer has answered or the
-// device is removed, and lingers no longer.
+// device is removed, and does not linger longer.
 func TestAnswered(t *testing.T) {
 	for _, event := range []cverbs.CMEventType{cverbs.CMEventDisconnected, cverbs.CMEventDeviceRemoval} {
 		m := &Manager{destroyer: newDestroyer(unasked{t: t}), retired: map[dropper]time.Time{}}

@@ -2,7 +2,7 @@
 // uses the device and its queue pairs through two small interfaces.
 //
 // A [Manager] has one goroutine, which reads the events of one device's ids and calls every
-// handler. It parks in Go's poller. All methods are safe for concurrent use.
+// handler. The goroutine parks in Go's poller. All methods are safe for concurrent use.
 package cm
 
 import (
@@ -24,7 +24,7 @@ type Port struct {
 // Device is an open port.
 type Device interface {
 	Port() *Port
-	// Addrs returns the addresses to listen on, the port's own first.
+	// Addrs returns the addresses to listen on. The port's own address comes first.
 	Addrs() []netip.Addr
 	// SourceFor returns the local address for a destination, if there is one of the destination's
 	// family.
@@ -32,7 +32,7 @@ type Device interface {
 	// NoRoute reports whether messages between the addresses have to wait, because there is no
 	// route for them.
 	NoRoute(local netip.Addr, remote netip.AddrPort) bool
-	// OwnQP returns the device's queue pair behind q, which may be a decorator.
+	// OwnQP returns the device's queue pair that q is or decorates.
 	OwnQP(q fabric.QP) (QP, error)
 	// Gone is called once, on the event goroutine, when the device has been removed.
 	Gone()
@@ -46,10 +46,11 @@ type QP interface {
 	Claim(dataCame func()) error
 	// Unclaim ends the claim of an attempt that did not move the queue pair.
 	Unclaim()
-	// Connect moves the queue pair through RTR to RTS with the path of id. moved reports whether it
-	// has left INIT.
+	// Connect moves the queue pair through RTR to RTS with the path of id. moved reports whether
+	// the queue pair has left INIT.
 	Connect(id *cverbs.CMID, in, out uint8) (moved bool, err error)
-	// Connected records that the driver itself has moved the queue pair to RTS, as those of iWARP do.
+	// Connected records that the driver itself has moved the queue pair to RTS, as iWARP drivers
+	// do.
 	Connected()
 	// SetError moves the queue pair to the error state.
 	SetError() error

@@ -27,7 +27,7 @@ func New(dev Device) (*Manager, error) {
 	return m, nil
 }
 
-// Post has the event goroutine run f, after the functions that were posted before.
+// Post makes the event goroutine run f, after the functions that were posted before.
 func (m *Manager) Post(f func()) {
 	m.mu.Lock()
 	m.posted = append(m.posted, f)
@@ -35,7 +35,7 @@ func (m *Manager) Post(f func()) {
 	m.ch.Wake()
 }
 
-// read is the event goroutine.
+// read is the body of the event goroutine.
 func (m *Manager) read(stop context.Context) {
 	wake := context.AfterFunc(stop, m.ch.Wake)
 	defer wake()

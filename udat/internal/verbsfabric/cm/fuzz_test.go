@@ -8,7 +8,7 @@ import (
 )
 
 // FuzzPrivate unpacks the private data of a request or a reply, which a peer fills in as it likes.
-// What comes of it is a part of what came, and nothing that the peer may have sent is cut off.
+// The result is a part of the field, and contains all bytes that the peer may have sent.
 func FuzzPrivate(f *testing.F) {
 	f.Add([]byte("hello"), 5, false)
 	f.Add(append([]byte("hello"), make([]byte, roomRequest-5)...), 5, false)
@@ -24,8 +24,8 @@ func FuzzPrivate(f *testing.F) {
 	})
 }
 
-// FuzzReject unpacks the data of a reject: of a consumer of this library, of OpenFabrics DAPL, or
-// of anybody.
+// FuzzReject unpacks the data of a reject by this library, by OpenFabrics DAPL, or by any other
+// program.
 func FuzzReject(f *testing.F) {
 	f.Add(packReject([]byte("busy"), true), false)
 	f.Add(packReject([]byte("busy"), false), false)

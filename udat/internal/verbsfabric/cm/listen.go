@@ -12,8 +12,8 @@ import (
 	"github.com/godat/godat/udat/internal/verbsfabric/errmap"
 )
 
-// listener accepts requests for one port, on all addresses that the device uses. It leaves out a
-// link-local address, unless that is the device's own address.
+// listener accepts requests for one port, on all addresses that the device uses. It listens on a
+// link-local address only if that is the device's own (first) address.
 type listener struct {
 	m    *Manager
 	on   func(fabric.Request)
@@ -67,7 +67,7 @@ func (l *listener) listenOnce(port uint16) error {
 		id, err := l.bind(a, port)
 		switch {
 		case err == nil && i == 0:
-			port = id.LocalAddr().Port() // the same for all
+			port = id.LocalAddr().Port() // the same port for all addresses
 			l.addr = netip.AddrPortFrom(a, port)
 			fallthrough
 		case err == nil:
@@ -177,7 +177,7 @@ func clampDepth(n uint8, limit int) uint8 { return uint8(min(int(n), max(limit, 
 type Request struct {
 	Conn    *Conn
 	private []byte
-	padded  bool // private's length is not known
+	padded  bool // the length of private is not known
 }
 
 func (r *Request) LocalAddr() netip.AddrPort   { return r.Conn.LocalAddr() }
@@ -223,7 +223,7 @@ func (r *Request) Accept(q fabric.QP, p fabric.AcceptParams, on func(fabric.Conn
 	}
 	c.qp, c.on = qp, on
 	if cause == nil {
-		c.state = stAccepted // before the call, because the peer's answer may come before it returns
+		c.state = stAccepted // set before the call of Accept, because the peer's answer may come before the call returns
 		if c.told {
 			cause = tellLength(c.id, m.port.IWARP, p.Private)
 		}
@@ -243,8 +243,8 @@ func (r *Request) Accept(q fabric.QP, p fabric.AcceptParams, on func(fabric.Conn
 	return c, nil
 }
 
-// peerGone reports whether an error of qp.Connect means that the peer has given up: the request's
-// id has left its state.
+// peerGone reports whether an error of qp.Connect means that the peer has given up, so that the id
+// of the request is no longer in the state to be accepted.
 func peerGone(err error) bool {
 	var e *cverbs.Error
 	return errors.As(err, &e) && e.Verb == "rdma_init_qp_attr"
@@ -269,6 +269,6 @@ func (r *Request) Reject(private []byte, byConsumer bool) error {
 	}
 	c.state = stOver
 	c.destroy()
-	c.m.answered(c) // last, because Manager.Close waits only for requests that it still has
+	c.m.answered(c) // last, so that Manager.Close finds the request and waits for c.mu
 	return nil
 }

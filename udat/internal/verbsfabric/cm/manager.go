@@ -16,7 +16,7 @@ import (
 // disconnect.
 const LingerTime = 5 * time.Second
 
-// Manager has the connections and listeners of an open port.
+// Manager manages the connections and listeners of an open port.
 type Manager struct {
 	destroyer
 	port *Port
@@ -31,7 +31,7 @@ type Manager struct {
 	posted   []func()              // functions for the event goroutine to call, in order
 	conns    map[handler]struct{}  // connections that their owners have not closed
 	requests map[dropper]struct{}  // requests that nobody has answered
-	retired  map[dropper]time.Time // closed connections whose peer has not answered yet, and how long to keep them
+	retired  map[dropper]time.Time // closed connections whose peer has not answered yet, kept until this time
 	reapAt   time.Time             // no later than the first time in retired; zero: none
 }
 
@@ -41,11 +41,10 @@ type handler interface{ Handle(ev cverbs.CMEvent) }
 // arriver is a handler whose id receives connection requests: a listener.
 type arriver interface{ arrive(ev cverbs.CMEvent) }
 
-// dropper is a connection that can end without an owner.
+// dropper is a connection without an owner, or an unanswered request. drop ends it.
 type dropper interface{ drop() }
 
-// Shut makes the manager refuse new listeners and connections. It returns ErrInUse if there are
-// any.
+// Shut makes the manager refuse new listeners and connections. It returns ErrInUse while any exist.
 func (m *Manager) Shut() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -93,7 +92,7 @@ func (m *Manager) Close() error {
 	return atMost(closeTime, closed)
 }
 
-// ReplaceDestroy replaces the call that destroys an id, for tests.
+// ReplaceDestroy replaces the function that destroys an id. It is for tests.
 func (m *Manager) ReplaceDestroy(destroy func(*cverbs.CMID) error) { m.end = destroy }
 
 // reserve counts a listener or connection that is about to be made. It returns ErrClosed after

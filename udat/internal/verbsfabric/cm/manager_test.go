@@ -9,7 +9,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// TestReap: of several connections that linger each goes when its own time has passed.
+// TestReap: each lingering connection is destroyed when its own time has passed.
 func TestReap(t *testing.T) {
 	start := time.Now()
 	at := func(n int) time.Time { return start.Add(time.Duration(n) * time.Second) }
@@ -33,7 +33,7 @@ func TestReap(t *testing.T) {
 	assert.Assert(t, m.nextReap().IsZero())
 }
 
-// TestClampDepth: a peer's read depth is limited by the device, and by the 8 bits that it has.
+// TestClampDepth: a peer's read depth is limited by the device, and to 8 bits.
 func TestClampDepth(t *testing.T) {
 	for _, c := range []struct {
 		n     uint8
@@ -45,8 +45,8 @@ func TestClampDepth(t *testing.T) {
 	}
 }
 
-// TestShut: a manager that is shut takes no new listeners and connections until it is reopened. One
-// that has any cannot be shut.
+// TestShut: a manager that is shut accepts no new listeners and connections until it is reopened. A
+// manager that has listeners or connections cannot be shut.
 func TestShut(t *testing.T) {
 	m := &Manager{port: &Port{}}
 	assert.NilError(t, m.Shut())

@@ -7,20 +7,20 @@ import (
 	"github.com/godat/godat/cverbs"
 )
 
-// Private data on the wire.
+// How private data is sent.
 //
-// InfiniBand and RoCE carry private data in a field of fixed size, padded with zeroes, so its
-// length is lost. The Consumer's data may fill the whole field, and the length is sent elsewhere.
-// Requests and replies have 32 option bits of enhanced connection establishment (ECE), which a peer
-// reads only if a vendor is named. An end of this library stores a tag and the length in these
-// bits, with vendor 0. It does so in every request, and in the reply to a request that has a
-// length. A reject has no option bits, but begins with a marker. If the request had a length, the
-// marker is 3 magic bytes and the length of the reject's data. Else it is the marker of OpenFabrics
-// DAPL.
+// InfiniBand and RoCE carry private data in a field of fixed size, padded with zeroes, so the
+// length of the data is lost. Because the Consumer's data may fill the whole field, the length is
+// sent outside the field. Requests and replies have 32 option bits of enhanced connection
+// establishment (ECE), which a peer reads only if a vendor is named. An end of this library stores
+// a tag and the length in these bits, with vendor 0. It does so in every request, and in the reply
+// to a request that has a length. A reject has no option bits, but begins with a marker. If the
+// request had a length, the marker is 3 magic bytes and the length of the reject's data. Else it is
+// the marker of OpenFabrics DAPL.
 //
-// There is no length if the peer is another program, or if either end has a kernel before 5.9. Then
-// the whole field is reported as the private data, as OpenFabrics DAPL does. iWARP itself carries
-// the length.
+// The length is missing if the peer's program does not use this library, or if either end has a
+// kernel before 5.9. Then the whole field is reported as the private data, as OpenFabrics DAPL
+// does. iWARP itself carries the length.
 const (
 	roomRequest = 56
 	roomReply   = 196
@@ -51,12 +51,12 @@ const (
 	magicBytes = "\xDA\x7A\xC3"
 )
 
-// noVendor is the vendor ID that makes the wire carry 0, because the wire carries only the low 24
-// bits. librdmacm does not send options with a vendor ID of 0.
+// noVendor is a vendor ID that arrives at the peer as 0, because the message carries only the low
+// 24 bits. librdmacm does not send options whose vendor ID is 0.
 const noVendor = 1 << 24
 
-// tellLength makes the id's next request or reply carry the length of its private data. iWARP
-// carries the length anyway.
+// tellLength makes the next request or reply of the id carry the length of its private data. On
+// iWARP it does nothing, because iWARP itself carries the length.
 func tellLength(id *cverbs.CMID, iwarp bool, private []byte) error {
 	if iwarp {
 		return nil
@@ -65,7 +65,7 @@ func tellLength(id *cverbs.CMID, iwarp bool, private []byte) error {
 }
 
 // toldLength returns the length of private data that the peer's request or reply carries, or -1 if
-// it carries none.
+// it carries no length.
 func toldLength(id *cverbs.CMID, iwarp bool) int {
 	if iwarp {
 		return -1
@@ -77,8 +77,9 @@ func toldLength(id *cverbs.CMID, iwarp bool) int {
 	return int(e.Options & 0xFF)
 }
 
-// unpack returns the private data in the field room, which has n bytes. If n is negative or too
-// large, or if bytes other than 0 follow, it returns the whole field, and padded is true.
+// unpack returns the private data in the field room. n is the length of the data. If n is negative
+// or too large, or if bytes other than 0 follow the data, unpack returns the whole field, and
+// padded is true.
 func unpack(room []byte, n int, iwarp bool) (data []byte, padded bool) {
 	switch {
 	case iwarp:
@@ -89,8 +90,8 @@ func unpack(room []byte, n int, iwarp bool) (data []byte, padded bool) {
 	return room[:n:n], false
 }
 
-// packReject returns the data of a consumer's reject, with its marker. told says that the peer is
-// an end of this library.
+// packReject returns the data of a consumer's reject, with its marker. told says that the peer's
+// program uses this library.
 func packReject(data []byte, told bool) []byte {
 	marker := []byte(rejectMarker)
 	if told {
@@ -99,8 +100,9 @@ func packReject(data []byte, told bool) []byte {
 	return append(marker, data...)
 }
 
-// unpackReject returns the data of a reject without its marker, and reports whether it is a
-// consumer's. The data of any other reject is the whole field, or nil if the field has only zeroes.
+// unpackReject returns the data of a reject without its marker, and reports whether a consumer has
+// sent the reject. The data of any other reject is the whole field, or nil if the field has only
+// zeroes.
 func unpackReject(room []byte, iwarp bool) (data []byte, padded, byConsumer bool) {
 	n := len(rejectMarker)
 	switch {

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestPrivateDataRoom takes data of every length and content out of its padded room.
+// TestPrivateDataRoom unpacks data of every length and content from its padded field.
 func TestPrivateDataRoom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.SampledFrom([]int{roomRequest, roomReply}).Draw(t, "room")
@@ -30,7 +30,7 @@ func TestPrivateDataRoom(t *testing.T) {
 	})
 }
 
-// TestPrivateDataLies: a length that the room belies is none.
+// TestPrivateDataLies: a length that contradicts the contents of the field is ignored.
 func TestPrivateDataLies(t *testing.T) {
 	room := append([]byte("raw data"), make([]byte, roomRequest-8)...)
 	for _, n := range []int{-1, 0, 7, roomRequest + 1, 255} {
@@ -58,7 +58,7 @@ func TestRejectMarker(t *testing.T) {
 	data, padded, byConsumer := unpackReject(wire, true)
 	assert.Assert(t, byConsumer && !padded, "iWARP")
 	assert.Equal(t, string(data), "busy")
-	// OpenFabrics DAPL's own: marker, data, padding.
+	// The format of OpenFabrics DAPL: marker, data, padding.
 	wire = append([]byte{2, 0, 2, 0, 'n', 'o'}, make([]byte, roomReject-6)...)
 	data, padded, byConsumer = unpackReject(wire, false)
 	assert.Assert(t, byConsumer && padded)

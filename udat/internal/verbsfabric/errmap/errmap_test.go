@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// Errors keep their cause and get the fabric's sentinel.
+// Wrap keeps the cause of an error and adds the sentinel of package fabric.
 func TestErrors(t *testing.T) {
 	for _, c := range []struct {
 		wrap  func(error) error
@@ -60,7 +60,7 @@ func TestErrors(t *testing.T) {
 	assert.Assert(t, Unreachable(syscall.ENETUNREACH) && !Unreachable(syscall.EINVAL))
 }
 
-// TestUnreachable: which causes are about the path to the peer.
+// TestUnreachable shows which errors mean that there is no path to the peer.
 func TestUnreachable(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.ENETDOWN, syscall.EHOSTDOWN,
 		syscall.ETIMEDOUT, syscall.ENODEV, noData, syscall.EADDRNOTAVAIL} {

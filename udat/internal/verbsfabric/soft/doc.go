@@ -1,6 +1,6 @@
-// Package soft makes up for what the kernel's software devices lack: soft-iWARP (siw.go, ledger.go)
-// and soft-RoCE (link.go, routes_linux.go). It decorates the objects of package verbsfabric, which
-// it uses through the interfaces below.
+// Package soft supplies what the kernel's software devices lack: soft-iWARP (siw.go, ledger.go) and
+// soft-RoCE (link.go, routes_linux.go). It decorates the objects of package verbsfabric, and uses
+// them through the interfaces below.
 package soft
 
 import (

@@ -12,8 +12,8 @@ import (
 	"github.com/godat/godat/udat/internal/verbsfabric/errmap"
 )
 
-// ledger holds the posted requests of one queue, oldest first. The device's completions settle them
-// in any order; take returns them in posting order.
+// ledger holds the posted requests of one queue, oldest first. The device's completions settle the
+// requests in any order; take returns the completions in posting order.
 type ledger struct {
 	entries    []ledgerEntry // a ring, its length a power of two
 	head, tail uint32
@@ -22,7 +22,7 @@ type ledger struct {
 
 type ledgerEntry struct {
 	wc       fabric.WC
-	signaled bool // its success must be reported
+	signaled bool // a success must be reported
 	done     bool
 }
 
@@ -53,8 +53,8 @@ func (l *ledger) settle(wc *fabric.WC) {
 }
 
 // take removes requests from the ledger, oldest first, and appends their completions to out. It
-// stops at the first request that is not done. If all is true, it does not stop, and the requests
-// that are not done are flushed.
+// stops at the first request that is not done. If all is true, take does not stop there, and
+// reports the requests that are not done as flushed.
 func (l *ledger) take(out []fabric.WC, all bool) []fabric.WC {
 	for ; l.head != l.tail; l.head++ {
 		e := l.at(l.head)
@@ -68,7 +68,7 @@ func (l *ledger) take(out []fabric.WC, all bool) []fabric.WC {
 	return out
 }
 
-// account has the ledgers of a queue pair's two queues.
+// account holds the ledgers of a queue pair's two queues.
 type account struct {
 	num      uint32
 	scq, rcq *tally
@@ -76,7 +76,7 @@ type account struct {
 	mu     sync.Mutex
 	send   *ledger
 	recv   *ledger // nil with a shared receive queue
-	failed bool    // nothing is posted to the device any more
+	failed bool    // the queue pair is in error: nothing is posted to the device any more
 	closed bool    // the queue pair is destroyed
 	wrs    []fabric.SendWR
 	recvs  []fabric.RecvWR
@@ -116,7 +116,7 @@ func (a *account) postSend(v *cverbs.QP, wrs []fabric.SendWR, sges []fabric.SGE)
 		a.send.tail -= uint32(n - k)
 		return k, errmap.WrapPost(failure)
 	}
-	return n, err // the connection has just ended, and the queue pair flushes the rest
+	return n, err // any other failure: the connection has just ended, and the ledger flushes the rest
 }
 
 func (a *account) postRecv(v *cverbs.QP, wrs []fabric.RecvWR, sges []fabric.SGE) (n int, err error) {
@@ -225,8 +225,8 @@ func withSegments(wrs []fabric.RecvWR, out []fabric.SGE, from []fabric.RecvWR, s
 	return wrs, out
 }
 
-// fail ends posting to the device. Then it calls toError, which moves the queue pair to ERR, so
-// that the device flushes the requests that it has.
+// fail makes later posts stay in the ledgers. Then it calls toError, which moves the queue pair to
+// ERR, so that the device flushes the requests that it has.
 func (a *account) fail(toError func() error) error {
 	a.mu.Lock()
 	a.failed = true
@@ -241,15 +241,15 @@ func (a *account) fail(toError func() error) error {
 	return nil
 }
 
-// tally has the accounts of the queue pairs that use a completion queue.
+// tally holds the accounts of the queue pairs that use a completion queue.
 type tally struct {
 	ch    *cverbs.CompChannel
 	armed atomic.Bool
-	fired atomic.Bool // a notification is due that the device does not make
+	fired atomic.Bool // Wait must report a notification that the device does not make
 
 	mu       sync.Mutex // acquired before an account's lock
 	accounts map[uint32]*account
-	over     []*account // of queue pairs that the device has flushed
+	over     []*account // the accounts of queue pairs that the device has flushed
 	raw      [32]fabric.WC
 	out      []fabric.WC
 	taken    int // completions of out that poll has returned
@@ -326,7 +326,7 @@ func (t *tally) poll(v *cverbs.CQ, wcs []fabric.WC) (int, error) {
 
 func (t *tally) settle(wc *fabric.WC) {
 	a := t.accounts[wc.QPNum]
-	if a == nil { // its queue pair has been destroyed; it may be of a receive of a shared queue
+	if a == nil { // of a destroyed queue pair; the completion may be that of a shared queue's receive
 		t.out = append(t.out, *wc)
 		return
 	}

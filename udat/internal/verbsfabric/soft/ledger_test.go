@@ -16,8 +16,8 @@ func ids(wcs []fabric.WC) (got []uint64) {
 	return got
 }
 
-// Completions come out in the order of posting, suppressed successes not at all, and what is left
-// is flushed in order.
+// Completions are returned in the order of posting, unsignaled successes are not returned, and the
+// remaining requests are flushed in order.
 func TestLedger(t *testing.T) {
 	l := newLedger(6)
 	for id := uint64(1); id <= 6; id++ {
@@ -40,7 +40,7 @@ func TestLedger(t *testing.T) {
 	assert.Equal(t, len(l.take(nil, true)), 0)
 }
 
-// The ring of a ledger turns, with ids that come again.
+// The ring of a ledger wraps, and ids are used again.
 func TestLedgerTurns(t *testing.T) {
 	l := newLedger(3)
 	for i := range uint64(100) {
@@ -53,8 +53,8 @@ func TestLedgerTurns(t *testing.T) {
 	}
 }
 
-// What the device refuses is not in the ledger, also when it is refused again: every place stays
-// free, and no completion comes of it.
+// A request that the device refuses, also repeatedly, is not in the ledger: its slot stays free,
+// and it makes no completion.
 func TestLedgerRefused(t *testing.T) {
 	tl := newTally(nil)
 	a := &account{num: 5, scq: tl, rcq: tl, send: newLedger(4), recv: newLedger(4)}
@@ -86,7 +86,7 @@ func TestLedgerRefused(t *testing.T) {
 	assert.Equal(t, a.send.room()+a.recv.room(), 8)
 }
 
-// A receive's success is told, and a closed account takes nothing more.
+// The success of a receive is reported, and a closed account accepts no more requests.
 func TestLedgerReceives(t *testing.T) {
 	tl := newTally(nil)
 	a := &account{num: 5, scq: tl, rcq: tl, send: newLedger(4), recv: newLedger(4), failed: true}
@@ -109,7 +109,7 @@ func TestLedgerReceives(t *testing.T) {
 	assert.Equal(t, a.send.room()+a.recv.room(), 8)
 }
 
-// What the ledger completes wakes a waiter once for each arming, and none that has not armed.
+// Completions by the ledger wake a waiter once for each arming, and not without arming.
 func TestTallyKick(t *testing.T) {
 	tl := newTally(nil)
 	tl.kick()
@@ -123,7 +123,7 @@ func TestTallyKick(t *testing.T) {
 	}
 }
 
-// A request with segments that it does not have ends the batch before it.
+// A request whose segments do not exist is refused, and the batch ends before it.
 func TestLedgerBadSegments(t *testing.T) {
 	tl := newTally(nil)
 	a := &account{num: 5, scq: tl, rcq: tl, send: newLedger(4), recv: newLedger(4), failed: true}
@@ -168,7 +168,7 @@ func TestTallyNumberUsedAgain(t *testing.T) {
 	assert.Equal(t, len(tl.accounts), 0)
 }
 
-// What soft-iWARP cannot run is put into a form that it can.
+// Requests that soft-iWARP cannot execute are changed to a form that it can execute.
 func TestRunnable(t *testing.T) {
 	sges := []fabric.SGE{{Length: 0, LKey: 1}, {Length: 8, LKey: 2}, {Length: 0, LKey: 3}}
 	var a account

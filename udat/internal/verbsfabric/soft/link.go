@@ -15,7 +15,7 @@ import (
 
 // This file finds the connections of soft-RoCE that are lost because a link went down, or because
 // an address or a route was removed. They must be broken, because the driver of Linux 6.1 may
-// forget a request for which it finds no route, and never resends the requests before it. The
+// forget a request for which it finds no route, and then never resends the earlier requests. The
 // driver of Linux 7.2 breaks such connections itself, if the link has gone down.
 
 // Link is the network below a port of soft-RoCE.
@@ -27,7 +27,8 @@ type Link struct {
 
 // NoRoute reports whether messages about a connection have to wait, because the link is down or the
 // host has no route from its address to the peer's. If such a message is sent nevertheless,
-// soft-RoCE of Linux 6.1 can make no more connections, and the kernel may never destroy the id.
+// soft-RoCE of Linux 6.1 can make no more connections, and the kernel may never destroy the id of
+// this connection.
 func (l *Link) NoRoute(local netip.Addr, remote netip.AddrPort) bool {
 	// When the link goes down, the state of the interface changes first. When it comes up, the
 	// state of the port changes last.
@@ -45,7 +46,7 @@ func (l *Link) NoRoute(local netip.Addr, remote netip.AddrPort) bool {
 	from := net.UDPAddrFromAddrPort(netip.AddrPortFrom(local, 0))
 	c, err := net.DialUDP("udp", from, net.UDPAddrFromAddrPort(remote))
 	if err == nil {
-		c.Close() // it has sent nothing
+		c.Close() // the socket has sent nothing
 	}
 	return errmap.Unreachable(err)
 }
@@ -62,8 +63,9 @@ func OpenRoutes() (Routes, error) {
 // Close closes the reports. It is needed only if Watch is not called.
 func (r Routes) Close() error { return r.file.Close() }
 
-// Watch passes a function that calls lost to post whenever routes may have been removed. Changes
-// that come before that function runs share it. When stop is done, Watch closes r and returns.
+// Whenever routes may have been removed, Watch calls post with a function that calls lost. Changes
+// that come before that function runs cause no further call of post. When stop is done, Watch
+// closes r and returns.
 func (r Routes) Watch(stop context.Context, post func(func()), lost func()) {
 	end := context.AfterFunc(stop, func() { r.file.Close() })
 	defer r.file.Close()

@@ -23,7 +23,7 @@ func openRoutes() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "routes"), nil
 }
 
-// readRoutes calls lost whenever a route may have gone, until the file is closed.
+// readRoutes calls lost whenever a route may have been removed, until the file is closed.
 func readRoutes(f *os.File, lost func()) {
 	buf := make([]byte, 32<<10)
 	for {

@@ -9,8 +9,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestRoutesLost: each IPv6 route that goes is reported, one that comes is not, and closing ends
-// the reports.
+// TestRoutesLost: the removal of an IPv6 route is reported, a new route is not, and Close ends the
+// reports.
 func TestRoutesLost(t *testing.T) {
 	if os.Getenv("GODAT_VM") == "" {
 		t.Skip("only the virtual machine's routes change")

@@ -20,11 +20,11 @@ import (
 //     good;
 //   - it has no queue of length 0;
 //   - it cannot create a queue whose memory starts at page 144 of what the process maps of a
-//     device, because its library takes that offset for an error.
+//     device, because the device's library takes that offset for an error.
 //
 // The types below decorate the device's own. Every request is posted signalled and in a form that
-// the device can execute. A ledger for each queue returns completions in posting order, and flushes
-// what the device never completes.
+// the device can execute. The ledger of each queue returns completions in posting order, and
+// flushes the requests that the device never completes.
 
 // siwDevice decorates a device of soft-iWARP.
 type siwDevice struct {
