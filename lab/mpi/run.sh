@@ -102,9 +102,10 @@ fi
 
 # bench PROGRAM RANKS: one round; lines of program, ranks, bytes, provider, value. A program that fails, or takes longer than
 # the limit, leaves what it has printed.
+# Each rank has a processor, as is MVAPICH2's default: without that Linux puts both on one at times.
 bench() {
   for provider in $providers; do
-    { mpirun "$provider" "$2" "$osu/$1" || echo "$1: status $? (124: longer than --limit)" >&2; } |
+    { MV2_ENABLE_AFFINITY=1 mpirun "$provider" "$2" "$osu/$1" || echo "$1: status $? (124: longer than --limit)" >&2; } |
       awk -v start="$1 $2" -v end="$provider" \
       'NF >= 2 && $1 ~ /^[0-9]+$/ && ($1 == 8 || $1 == 4096 || $1 == 65536 || $1 == 1048576) {print start, $1, end, $2}
        NF == 1 && $1 ~ /^[0-9.]+$/ {print start, "-", end, $1}' | tee -a "$tmp/osu" | sed 's/^/round: /'
