@@ -1,21 +1,23 @@
 #!/usr/bin/env bash
-# Measures what docs/performance.md has, and writes it, its pictures, docs/performance-details.md and
-# docs/performance.json. Run it alone on the machine.
+# Measures the figures of docs/performance.md, and writes that page with its pictures,
+# docs/performance-details.md and docs/performance.json. Nothing else should run on the machine.
 #
-#   ci/bench.sh [options] [PART...]     parts: loop pair tcp device; without one: all; and provider
+#   ci/bench.sh [options] [PART...]     parts: loop pair tcp device (the default), and provider
 #
-# A part that is not measured keeps what it has in docs/performance.json, with its date and its commit. The files are
-# written after each part: a run that is interrupted loses the part under way, and no other.
+# A part that is not measured keeps its values in docs/performance.json, with their date and commit.
+# The files are written after each part, so a run that is interrupted loses only the part that it
+# was measuring.
 #
-# What needs a verbs device runs on the best machine there is: this host's own device (GODAT_TEST_DEVICE chooses among
-# several), the virtual machine if KVM works, a User Mode Linux, else the emulated machine, whose figures are not judged.
+# Parts that need a verbs device run on the best machine available: this host if it has a device
+# (GODAT_TEST_DEVICE chooses among several), the virtual machine if KVM works, a User Mode Linux, or
+# else the emulated machine, whose figures are not judged.
 #
-#   --time T      of all parts together, for example 20m (the default); each has its share, and leaves what it does not need
-#   --rounds N    at most so many; without it until the figures are decided or the time is over
-#   --machine M   that machine: host, kvm, uml or tcg
-#   --quick       few operations, one round: to see that it works
-#   --pages DIR   where the pages go (default docs)
-#   --json FILE   where all values go (default docs/performance.json)
+#   --time T      time for all parts together (default 20m); a part that ends early leaves its time to the others
+#   --rounds N    largest number of rounds (default: until the figures are decided or the time is over)
+#   --machine M   machine for the parts that need a device: host, kvm, uml or tcg
+#   --quick       few operations and one round, to check that everything works
+#   --pages DIR   folder of the pages (default docs)
+#   --json FILE   file with all values (default docs/performance.json)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/.."

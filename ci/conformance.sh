@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Runs the conformance suite on every fabric and writes docs/conformance/table.md. Fails if a test fails, or if a rule
-# that the table in the working tree shows as proven no longer is.
+# Runs the conformance suite on every fabric and writes docs/conformance/table.md. Fails if a test
+# fails, or if a rule is no longer proven that the table in the working tree shows as proven.
 #
-#   ci/conformance.sh [FABRIC...]     default: mem0 tcp rxe siw. A part of them renews its columns of the table.
+#   ci/conformance.sh [FABRIC...]     default: mem0 tcp rxe siw; only the columns of these fabrics change
 #
-# A fabric whose suite fails or does not end leaves the proofs of the tests that passed; the others run all the same.
-# Each fabric has GODAT_CONFORMANCE_LIMIT seconds (720).
+# If a suite fails or does not end, the tests that passed still count, and the suites on the other
+# fabrics still run. Each suite may take GODAT_CONFORMANCE_LIMIT seconds (default 720).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/.."
@@ -31,8 +31,8 @@ suite() { # FABRIC: one run of the suite
   esac
 }
 
-# What a failed suite has to say, in 400 lines: each failed test with its messages, but not each draw of the model, and
-# the stacks of one that did not end.
+# Prints what matters of a failed suite, at most 400 lines: each failed test with its messages, but
+# without the draws of the model tests, and the stacks if a test did not end.
 failures() {
   awk '/^=== (RUN|PAUSE|CONT|NAME)/ || /\[rapid\] draw/ { next }
     /^panic: test timed out|^SIGQUIT/ { all = 1 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds out/datperf_VERSION_ARCH.deb: datperf, its manual pages, shell completion and a systemd unit.
 #
-#   ci/deb.sh [BINARY]        BINARY: a datperf that is built already; without it one is built, position-independent
+#   ci/deb.sh [BINARY]        BINARY: an existing datperf (default: build one, position-independent)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . ci/stage.sh

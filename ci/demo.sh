@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Shows datperf at work in two processes: over this host's RDMA device if it has one that works, else over TCP.
+# Shows datperf measuring between two processes, over this host's RDMA device if it has one that
+# works, otherwise over TCP.
 #
 #   ci/demo.sh [--rxe | --vm | --uml]
 #
-#   --rxe      where this host has no such device, soft-RoCE in the virtual machine instead of TCP
+#   --rxe      if this host has no such device: over soft-RoCE in the virtual machine instead of TCP
 #   --vm       in the virtual machine, even if this host has a device
-#   --uml      in the User Mode Linux, which must have been built (ci/deps.sh uml): native speed
+#   --uml      in the User Mode Linux, at native speed; ci/deps.sh uml must have built it
 #
 # GODAT_TEST_DEVICE chooses among several devices of this host.
 set -euo pipefail
@@ -26,7 +27,7 @@ machine() {
   "$here/$vm" --timeout 600 --env GODAT_TEST_DEVICE=rxe0 -- "$here/demo.sh"
   exit
 }
-usable() { # sets address, or why not
+usable() { # sets address; if no device is usable, sets why and fails
   local netdev
   [ -n "$device" ] || { why='this host has no RDMA device'; return 1; }
   [ -w /dev/infiniband/rdma_cm ] || { why="$device cannot be used: no access to /dev/infiniband/rdma_cm"; return 1; }
@@ -64,7 +65,7 @@ trap stop EXIT
 echo "\$ datperf server --device $device &"
 $datperf server --device "$device" >"$log" 2>&1 &
 server=$!
-for _ in $(seq 100); do # until it says something, or 20 s
+for _ in $(seq 100); do # until there is output, at most 20 s
   [ ! -s "$log" ] || break
   kill -0 $server 2>/dev/null || break
   sleep 0.2

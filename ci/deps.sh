@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what godat needs to be built and tested. Does nothing, quickly, when all of it is there.
+# Installs what godat needs to be built and tested. If everything is installed already, it does
+# nothing and is quick.
 #
 #   ci/deps.sh [build] [vm] [lint] [provider] [tshark] [siw] [bench] [uml] [packages]
 #                              without an argument: build lint provider tshark, and vm on amd64
@@ -8,10 +9,10 @@
 #   vm      what ci/rxe-vm.sh needs: qemu, RDMA user space and tools, a stock Debian kernel
 #   lint    shellcheck
 #   provider  the headers of libdat2, and the programs that test a DAT provider
-#   tshark  what the tests of the tcp fabric let judge its frames
+#   tshark  tshark, with which the tests of the tcp fabric check its frames
 #   siw     the soft-iWARP module, built for that kernel (150 MB download; implies vm)
 #   bench   what ci/bench.sh compares with: perftest, cmtime, dapltest, libfabric's fi_pingpong
-#   packages  what make rpm and the checks of packages, service and deploy/ want: rpmbuild, lintian, a container, Slurm
+#   packages  what make rpm and the checks of packages, service and deploy/ need: rpmbuild, lintian, a container, Slurm
 #   uml     the kernel of ci/uml-vm.sh, built from the source in Debian unstable (150 MB download, 3 GB while it
 #           builds, about 5 minutes)
 #
@@ -26,7 +27,8 @@ die() { say "$*"; exit 1; }
 
 packages=()
 want_kernel=false want_siw=false want_uml=false
-# The virtual machine is for amd64. Elsewhere the rest can be installed, and tests use the host's device or none.
+# The virtual machine is for amd64 only. On other architectures everything else can be installed;
+# tests then use the host's device, or none.
 if [ $# = 0 ]; then
   set -- build lint provider tshark
   if [ "$(uname -m)" = x86_64 ]; then set -- "$@" vm; else say "no virtual machine on $(uname -m): it is for amd64 hosts"; fi
@@ -76,7 +78,7 @@ apt_update() { # once per run
   updated=true
 }
 
-need_debian() { # the purpose
+need_debian() { # PURPOSE
   # shellcheck disable=SC1091
   command -v apt-get >/dev/null && command -v dpkg-query >/dev/null && return
   say "this is not a Debian-like system (no apt-get), so $1 cannot be installed from here."
@@ -108,7 +110,8 @@ download() { # PACKAGE[=VERSION]..., unpacked into the directory $unpack
   rm -rf "$tmp"
 }
 
-# The compressed vmlinux inside a bzImage; qemu starts it without the guest unpacking it.
+# Extracts the compressed vmlinux from a bzImage, so that qemu can start it directly and the guest
+# need not decompress it.
 extract_vmlinux() { # BZIMAGE OUT
   local sectors offset length start
   sectors=$(od -An -tu1 -j $((0x1f1)) -N1 "$1")
@@ -133,7 +136,8 @@ get_kernel() {
   unpack=$linux/$version.part
   rm -rf "$unpack"
   mkdir -p "$unpack"
-  # An old package list names a kernel that the mirror no longer has: refresh the list and look again, once.
+  # An old package list may name a kernel that the mirror no longer has. Then refresh the list and
+  # try again, once.
   if ! (download "$name"); then
     $updated && die "could not download $name"
     apt_update
@@ -150,7 +154,7 @@ get_kernel() {
   say "kernel $version is in $linux"
 }
 
-# Debian's kernel comes without siw: build the module from its source, for that very kernel.
+# Debian's kernel has no module siw: build the module from the source of the same kernel version.
 build_siw() {
   local version package unpack log
   version=$(readlink "$linux/current")
@@ -172,8 +176,9 @@ build_siw() {
   rm -rf "$unpack" "$log"
 }
 
-# A User Mode Linux with rxe and siw. Debian stable's kernel is too old: in User Mode Linux, several processors and fast
-# system calls came with 6.16 to 6.19. The package lists of unstable stay apart from those of the host.
+# Builds a User Mode Linux with rxe and siw. Debian stable's kernel is too old for it: User Mode
+# Linux got several processors and fast system calls in 6.16 to 6.19. The package lists of Debian
+# unstable are kept apart from the host's.
 build_uml() {
   local release mirror name unpack log apt # its own options: other downloads use the package lists of this host
   # shellcheck disable=SC1091

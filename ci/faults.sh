@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Provokes faults on every fabric of this machine, and writes docs/reliability.md. Its last line counts the results.
+# Provokes faults on every fabric of this machine, and writes docs/reliability.md. The last line of
+# its output counts the results.
 #
 #   ci/faults.sh [--long] [--run TEXT] [--page FILE]
 #
-#   --long       all rounds, on soft-iWARP too even if its module has to be built: hours
-#   --run TEXT   only scenarios whose name contains TEXT; the page then goes to out/faults/page.md
-#   --page FILE  write the page there
+#   --long       all rounds, and soft-iWARP even if its module must be built first: takes hours
+#   --run TEXT   only scenarios whose names contain TEXT; the page then goes to out/faults/page.md
+#   --page FILE  file for the page
 #
-# Fabrics: mem0 and tcp on this host, and loop0 for rdmanet and cverbs; rxe0, and siw0 where ci/deps.sh siw has built it, in the
-# virtual machine; rxe0 and tcp in two of them.
+# Fabrics: on this host, mem0 and tcp, and loop0 for rdmanet and cverbs; in the virtual machine,
+# rxe0, and siw0 if ci/deps.sh siw has built its module; between two virtual machines, rxe0 and tcp.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -29,12 +30,14 @@ out=$PWD/out/faults
 rm -rf "$out"
 mkdir -p "$out"
 go -C lab build -o ../bin/faults ./faults
-# The scenarios of callers run tests of these packages, and so does a hostile one of tcp; one of two hosts runs datperf.
+# Some scenarios run tests of these packages: those of the group callers, and a hostile one of tcp.
+# One with two hosts runs datperf.
 go test -c -o "$out/tests/" ./udat ./cverbs ./udat/internal/tcpfabric
 go build -o "$out/tests/" ./cmd/datperf
 go test -c -race -o "$out/race/" ./udat ./cverbs
 
-# Status 1: a scenario has failed, as the page says. Anything else, or no result, is a failure of the whole.
+# Status 1 means that a scenario has failed, which the page shows. Any other status, or a missing
+# result, is a failure of this script.
 on() { # RESULT DEVICE ARGUMENTS... -- COMMAND..., which the arguments of bin/faults follow
   local result=$1 device=$2 tests=$out/tests status=0 more=()
   shift 2
@@ -53,8 +56,8 @@ if compgen -G "${GODAT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/godat}/linux/curre
 else
   echo "faults: soft-iWARP is left out: ci/deps.sh siw builds its module" >&2
 fi
-# One fabric after another: two emulated machines that compute share the processors badly. The soaks last long, and run
-# beside each other.
+# The fabrics run one after another, because two emulated machines that compute share the processors
+# badly. The soaks are long and run at the same time.
 vm=(ci/rxe-vm.sh --timeout "$limit" --out "$out")
 one_host() {
   on mem0 mem0 -soak 0 -- env
@@ -69,14 +72,14 @@ one_host() {
   wait
 }
 one_host &
-# Two guests with a cable between them. They wait for most of the time. The second serves the first, which switches it
-# off.
+# Two guests, connected by a cable. They wait most of the time. The second one serves the first,
+# which tells it to power off.
 cable() { # NAME DEVICE GROUPS
   local name=$1 other
   mkdir -p "$out/$name"
   until [ -e "$out/$name/done" ]; do
     ci/rxe-vm.sh --timeout $limit --join "$out/$name/2" --out "$out/$name" -- "$PWD/bin/faults" -host :7000 || true
-    if [ -e "$out/$name/away" ] && [ ! -e "$out/$name/done" ]; then # it shall stay away for longer than the keep-alive's bound
+    if [ -e "$out/$name/away" ] && [ ! -e "$out/$name/done" ]; then # stay off longer than the keep-alive's limit
       rm "$out/$name/away"
       sleep 100
     fi

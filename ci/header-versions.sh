@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Builds and vets cverbs, and what stands on it, with the headers of rdma-core in each FOLDER, of any version: it has
-# infiniband/verbs.h and rdma/rdma_cma.h. Prints a line for each; the status is 1 if one failed.
+# Builds and vets cverbs and the packages that import it, with the headers of other versions of
+# rdma-core. Each FOLDER contains infiniband/verbs.h and rdma/rdma_cma.h. Prints a line for each
+# FOLDER. The status is 1 if one failed.
 #
 #   ci/header-versions.sh FOLDER...
 #
-# Debian's packages of another version, unpacked: dpkg -x libibverbs-dev_VERSION_ARCH.deb DIR, the same for
-# librdmacm-dev; FOLDER is DIR/usr/include.
+# To get such headers, unpack Debian's packages of another version: dpkg -x
+# libibverbs-dev_VERSION_ARCH.deb DIR, and the same for librdmacm-dev. FOLDER is then
+# DIR/usr/include.
 set -uo pipefail
 
 [ $# -gt 0 ] || { sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 2; }

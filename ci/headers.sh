@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Says what a build of the verbs lacks on this host, and how to get it. Installs nothing.
+# Prints what this host lacks to build cverbs with verbs, and how to get it. Installs nothing.
 set -euo pipefail
 [ "$(uname)" = Linux ] && [ "${CGO_ENABLED:-1}" != 0 ] || exit 0
 compiler=${CC:-gcc}

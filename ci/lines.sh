@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Checks line lengths, a tab counting as one column: 120 for code, 100 for comments that stand alone and for Markdown.
-# Not checked: Markdown tables, code blocks and lines with a link; comments with a URL or preformatted text (// and a tab).
+# Checks the lengths of lines: at most 120 columns for code, and 100 for comment lines and Markdown.
+# A tab counts as one column. Not checked are Markdown tables, code blocks and lines with a link,
+# and comments with a URL or preformatted text (// and a tab).
 #
-#   ci/lines.sh [FILE...]     default: all files of the repository outside the exceptions below
+#   ci/lines.sh [FILE...]     default: all files of the repository except those below
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# Paths, as regular expressions, and the reason.
+# Files that are not checked, as regular expressions, each with the reason.
 exceptions=(
   '^cverbs/stub\.go$'                     # generated; its comments are those of the real files
   '^cverbs/libcalls\.h$'                  # generated

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds and runs the example echo as a user would: in a module of its own, outside this repository. It compiles the
-# packages and nothing that only this repository has.
+# Builds and runs the example echo as a user would: in another module, outside this repository. So
+# the build cannot use anything that only this repository has.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 dir=$(mktemp -d "${TMPDIR:-/tmp}/godat-outside.XXXXXXXX")

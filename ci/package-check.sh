@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs the packages of make deb and make rpm in a plain Debian, runs what is in them, and removes them again. The rpm is
-# installed by Debian's rpm, without its dependencies. Wants root and debootstrap.
+# Installs the packages of make deb and make rpm in a plain Debian, runs their programs, and removes
+# the packages again. Debian's rpm installs the rpm, without its dependencies. Needs root and
+# debootstrap.
 #
 #   ci/package-check.sh [FILE...]        default: the newest out/datperf*.deb and out/datperf*.rpm
 set -euo pipefail
@@ -42,7 +43,7 @@ for package in "$@"; do
     "$zsh/_datperf" usr/share/fish/vendor_completions.d/datperf.fish usr/lib/systemd/system/datperf.service \
     etc/default/datperf; do
     [ -s "$root/$file" ] || case $file in
-      # Images without documentation leave it out (dpkg's path-exclude).
+      # Images without documentation do not install this file (dpkg's path-exclude).
       usr/share/man/*) grep -rqs 'path-exclude' "$root/etc/dpkg/dpkg.cfg.d" ;;
       *) false ;;
     esac || fail "$file is not there"

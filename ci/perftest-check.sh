@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
-# Compares figures of datperf and perftest for messages of 64 KiB: perftest with itself, datperf as the client of
-# perftest's server, and datperf as the server of perftest's client. A round runs all three, one after the other, for each
-# program; the next round begins with another one of them. Prints the median of perftest, its spread, and two ratios to it:
-# the median of the rounds' ratios, and that of the best figures, which other load disturbs least. Status 1 if both ratios of
-# a figure are more than 10 % too high, or too low. Alone on the machine:
+# Compares figures of datperf and perftest for messages of 64 KiB. It measures perftest with itself,
+# datperf as the client of perftest's server, and datperf as the server of perftest's client. A
+# round measures all three, one after the other, for each program. The next round begins with
+# another of the three. Prints perftest's median and spread, and for datperf two ratios to perftest:
+# the median of the rounds' ratios, and the ratio of the best figures, which other load on the
+# machine disturbs least. The status is 1 if both ratios of a figure are more than 10 % too high, or
+# both more than 10 % too low. Nothing else should run on the machine.
 #
 #   make build && ci/uml-vm.sh -- ci/perftest-check.sh --iters 600 --seconds 240
 #   ci/perftest-check.sh --device mlx5_0 --address 10.0.0.2      on a NIC, through its port and back
 #
-#   --seconds N   rounds begin until then (default 300)
+#   --seconds N   begin no round after this time (default 300)
 #   --size N      message size in bytes (default 65536)
 #   --iters N     iterations (default 1000 for bandwidth, 400 for latency); a test should last 100 ms or longer
-#   --depth N     requests outstanding in bandwidth tests (default 16: soft-RoCE loses packets with perftest's 128)
-#   --cm          over the connection manager (-R)
+#   --depth N     requests in flight in bandwidth tests (default 16: soft-RoCE loses packets with perftest's 128)
+#   --cm          connect by the connection manager (-R)
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 datperf=$here/../bin/datperf device=rxe0 address=10.98.0.1 seconds=300 size=65536 iters='' depth=16 cm=()
@@ -37,7 +39,8 @@ trap 'rm -f "$results"' EXIT
 pins=(taskset -c 0) pinc=(taskset -c 1)
 [ "$(nproc)" -gt 1 ] || pinc=(taskset -c 0)
 
-# one PROGRAM SERVER CLIENT: the client's figure. SERVER and CLIENT are datperf, or perftest for PROGRAM itself.
+# one PROGRAM SERVER CLIENT prints the client's figure. SERVER and CLIENT are either datperf or
+# perftest. perftest stands for PROGRAM itself.
 one() {
   local program=$1 server=("${pins[@]}") client=("${pinc[@]}") flags column=5 pid figure=''
   flags=("${cm[@]}" -d "$device" -s "$size" -n "${iters:-400}" -p "$port")
@@ -68,7 +71,7 @@ until [ "$SECONDS" -ge "$seconds" ]; do
   for program in ib_send_lat ib_write_lat ib_read_lat ib_send_bw ib_write_bw ib_read_bw; do
     for i in 0 1 2; do
       pair=${pairs[(round + i) % 3]}
-      port=$((port + 1)) # a port rests for a minute
+      port=$((port + 1)) # the old port cannot be used for a minute
       # shellcheck disable=SC2086 # two words
       echo "$round $program ${pair/ /-} $(one $program $pair)" >>"$results"
     done

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Measures between datperf and the programs of perftest in each FOLDER, built from any of its versions: the eight programs,
-# each as the server and as the client of datperf. Prints a line for each; the status is 1 if one failed.
+# Measures between datperf and perftest's eight programs, with datperf once as the server and once
+# as the client of each. Each FOLDER contains the programs of a version of perftest. Prints a line
+# for each measurement. The status is 1 if one failed.
 #
 #   make build && ci/rxe-vm.sh -- ci/perftest-versions.sh [-R] FOLDER...
 #
-#   -R     over the connection manager, at both ends
-#   DEVICE=rxe0 ADDRESS=10.98.0.1   of the port through which the packets go and come back (these are the defaults)
+#   -R                              connect by the connection manager, at both ends
+#   DEVICE=rxe0 ADDRESS=10.98.0.1   device and its address; packets go out and come back there (these are the defaults)
 set -uo pipefail
 
 datperf=$(cd "$(dirname "$0")/.." && pwd)/bin/datperf

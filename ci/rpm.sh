@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Builds out/datperf-VERSION-1.ARCH.rpm, with what the Debian package has. Wants rpmbuild (Debian: apt-get install rpm).
+# Builds out/datperf-VERSION-1.ARCH.rpm, with the same files as the Debian package. Needs rpmbuild
+# (Debian: apt-get install rpm).
 #
-#   ci/rpm.sh [BINARY]        BINARY: a datperf that is built already; without it one is built, position-independent
+#   ci/rpm.sh [BINARY]        BINARY: an existing datperf (default: build one, position-independent)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 command -v rpmbuild >/dev/null || { echo "rpm: no rpmbuild here (Debian: apt-get install rpm; Fedora: rpm-build)" >&2; exit 1; }

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Soft-RoCE on this host's own kernel, where it has the module (rdma_rxe).
+# Sets up soft-RoCE on this host's own kernel, if the kernel has the module rdma_rxe.
 #
-#   ci/rxe-setup.sh [NETDEV]            make rxe0 on NETDEV (default: the netdev of the default route)
-#   ci/rxe-setup.sh --remove [NETDEV]   undo it: remove rxe0, or whatever rxe device is on NETDEV
+#   ci/rxe-setup.sh [NETDEV]            create rxe0 on NETDEV (default: the netdev of the default route)
+#   ci/rxe-setup.sh --remove [NETDEV]   remove rxe0, or whatever rxe device is on NETDEV
 #
-# Needs root or sudo, rdma (iproute2) and modprobe (kmod). Where the kernel has no rxe: ci/rxe-vm.sh.
+# Needs root or sudo, rdma (iproute2) and modprobe (kmod). If the kernel has no rxe, use
+# ci/rxe-vm.sh.
 set -euo pipefail
 
 say() { printf 'rxe-setup: %s\n' "$*" >&2; }

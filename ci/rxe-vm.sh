@@ -2,26 +2,27 @@
 # Runs a command in a small virtual machine that has RDMA devices (soft-RoCE), on a host that has none.
 #
 #   ci/rxe-vm.sh [options] -- COMMAND [ARGUMENT...]
-#   go test -exec ci/rxe-vm.sh ./...          (the absolute path of the script, for packages in folders)
+#   go test -exec ci/rxe-vm.sh ./...          (for packages in subfolders, give the absolute path of the script)
 #
-# The guest sees the host's files, read-only under a scratch layer that is gone afterwards, at the same
-# paths and in the same working directory. rxe0 (10.98.0.1, fd98::1) and rxe1 (10.98.1.1, fd98:1::1) are up.
-# Output, standard output and error apart, comes as it is written; the exit status is COMMAND's.
+# The guest sees the host's files at the same paths, and COMMAND runs in the same working directory.
+# The guest writes to a scratch layer over these files, which is removed afterwards. rxe0
+# (10.98.0.1, fd98::1) and rxe1 (10.98.1.1, fd98:1::1) are up. Standard output and standard error
+# are separate, and appear as they are written. The exit status is COMMAND's.
 #
-#   --out DIR       folder that the guest can write to, at the same path; named to COMMAND in GODAT_OUT
-#   --timeout SEC   end a guest that runs longer, with status 124 (default 1800)
-#   --memory MIB    (default 2048)
-#   --cpus N        (default 2)
-#   --device KIND   rxe, or siw: soft-iWARP, after ci/deps.sh siw (devices siw0 and siw1)
-#   --join FOLDER/N a cable to another guest: N is 1 in one and 2 in the other, FOLDER the same. eth0 with rxe0 is the cable,
-#                   10.98.0.N and fd98::N, 1500 bytes; there is no rxe1. Start both; neither needs the other to boot
-#   --memlock KIB   locked-memory limit of COMMAND (default unlimited); binds ordinary users, not root
+#   --out DIR       folder that the guest can write to, at the same path; COMMAND finds its name in GODAT_OUT
+#   --timeout SEC   kill a guest that runs longer, with status 124 (default 1800)
+#   --memory MIB    memory of the guest (default 2048)
+#   --cpus N        processors of the guest (default 2)
+#   --device KIND   rxe, or siw for soft-iWARP (devices siw0 and siw1; run ci/deps.sh siw before)
+#   --join FOLDER/N a cable to another guest: N is 1 in one guest and 2 in the other, and FOLDER is the same. The cable is eth0,
+#                   with rxe0, 10.98.0.N and fd98::N, and MTU 1500; there is no rxe1. Either guest may be started first
+#   --memlock KIB   locked-memory limit of COMMAND (default unlimited); limits ordinary users, not root
 #   --user NAME     run COMMAND as this user (default root)
-#   --env NAME[=V]  pass a variable. Passed anyway: GO* (GODAT_* too), CGO_*, IBV_*, RDMAV_*, LANG, LC_*, TERM, TZ
-#   --accel KIND    kvm or tcg (software emulation); default: kvm where it was seen to work
+#   --env NAME[=V]  pass a variable. Always passed: GO* (with GODAT_*), CGO_*, IBV_*, RDMAV_*, LANG, LC_*, TERM, TZ
+#   --accel KIND    kvm or tcg (software emulation); default: kvm if a test shows that it works
 #   --console       show the guest's kernel console on standard error
 #
-# Statuses of its own: 2 bad option, 124 time limit, 125 the guest did not start or died.
+# Statuses of the script itself: 2 bad option, 124 time limit, 125 the guest did not start or died.
 set -euo pipefail
 
 self=rxe-vm
@@ -41,14 +42,15 @@ fi
 scratch
 initramfs "$kernel"
 
-# QEMU. A microvm has no firmware to go through and no PCI bus to look at.
+# QEMU. A microvm has neither firmware nor a PCI bus, which makes booting fast.
 machine=(qemu-system-x86_64 -M microvm -nodefaults -no-user-config -display none -no-reboot
   -smp "$cpus" -m "${memory}M" -kernel "$kernel/vmlinux" -initrd "$initrd" -serial "file:$tmp/console")
 append="console=ttyS0 panic=-1 mitigations=off"
 
-# What boots on this host need to know, found out once per boot of the host and kept in the cache:
-# "kvm" where KVM runs a guest (/dev/kvm may open and still not), else "tcg KHZ". KHZ is the rate of the time stamp
-# counter: a guest under software emulation that has to measure it on a busy host fails to, and then hangs.
+# Finds out what a guest needs to boot on this host. The result is kept in the cache until the host
+# reboots: "kvm" if KVM runs a guest (it may not, even if /dev/kvm can be opened), else "tcg KHZ".
+# KHZ is the rate of the time stamp counter: on a busy host, a guest under software emulation cannot
+# measure the rate itself, and hangs.
 explore() {
   if [ -w /dev/kvm ]; then
     timeout -s KILL 8 "${machine[@]}" -accel kvm -cpu host -append "$append godat.probe" </dev/null >/dev/null 2>&1 || true
@@ -73,7 +75,7 @@ if [ "$accel" = kvm ]; then
   machine+=(-accel kvm -cpu host)
 else
   machine+=(-accel "tcg,thread=multi" -cpu max)
-  append+=" tsc=reliable" # the emulated processors share one counter; without it the clock goes in steps of 4 ms
+  append+=" tsc=reliable" # true: emulated processors share a counter; otherwise the clock has steps of 4 ms
   [ -z "$khz" ] || append+=" tsc_early_khz=$khz lpj=$((khz * 4))"
 fi
 
@@ -96,7 +98,7 @@ machine+=(-append "$append"
   -chardev "file,id=stdout,path=$tmp/stdout" -device virtserialport,chardev=stdout,nr=1
   -chardev "file,id=stderr,path=$tmp/stderr" -device virtserialport,chardev=stderr,nr=2)
 
-# A boot that does not reach guest.sh is tried again: nothing of COMMAND has run yet.
+# If a boot does not reach guest.sh, boot again: COMMAND has not begun.
 for attempt in 1 2 3; do
   boot "${machine[@]}"
   if [ -e "$control/started" ] || [ "$SECONDS" -ge "$timeout" ]; then break; fi

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs the package of make deb in a plain Debian with systemd, boots that as a container, and measures with the service,
-# over tcp and with a secret that only root can read; removal must stop it. Wants root, debootstrap and systemd-nspawn.
+# Installs the package of make deb in a plain Debian with systemd, boots that Debian as a container,
+# and measures with the service over tcp, with a secret that only root can read. Removing the
+# package must stop the service. Needs root, debootstrap and systemd-nspawn.
 #
 #   ci/service-check.sh [DEB]        DEB: default the newest out/datperf_*.deb
 set -euo pipefail

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs deploy/slurm/mesh.sh under a real Slurm with three nodes on this host, over tcp. Wants root, and Debian's packages
-# slurm-wlm and munge. All of it runs in namespaces of its own: network, host names and processes.
+# Runs deploy/slurm/mesh.sh under a real Slurm with three nodes on this host, over tcp. Everything
+# runs in new namespaces for network, host names and processes. Needs root, and Debian's packages
+# slurm-wlm and munge.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 if [ "${1:-}" != inside ]; then
@@ -72,7 +73,7 @@ cd "$folder"
 timeout 120 salloc -N 3 "$script" -m lat,bw -n 100 || fail "salloc: status $?"
 grep -q '"pattern": "pairs"' datperf-mesh-*.json || fail "no document"
 rm -f datperf-mesh-*
-left() { # secrets in temporary files of the nodes
+left() { # fails if the nodes leave temporary files, which contain secrets
   for _ in $(seq 50); do [ -z "$(ls -A "$TMPDIR")" ] && return; sleep 0.2; done
   fail "left on the nodes: $(ls "$TMPDIR")"
 }

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What ci/deb.sh and ci/rpm.sh have in common; they source it in the repository's root.
+# The common part of ci/deb.sh and ci/rpm.sh, which source this file in the repository's root.
 
 version=0.0.0
 if commit=$(git log -1 --format=%cd.%h --date=format:%Y%m%d.%H%M 2>/dev/null); then
@@ -7,7 +7,7 @@ if commit=$(git log -1 --format=%cd.%h --date=format:%Y%m%d.%H%M 2>/dev/null); t
 fi
 
 # Installs what a package contains into a folder: datperf, manual pages, completion, systemd unit, documentation.
-stage() { # FOLDER ZSH [BINARY]    ZSH: where the distribution's zsh looks; without BINARY one is built
+stage() { # FOLDER ZSH [BINARY]    ZSH: folder of the distribution's zsh completions; default of BINARY: build one
   local root=$1 zsh=$1$2 binary=${3:-out/datperf}
   local bash=$root/usr/share/bash-completion/completions fish=$root/usr/share/fish/vendor_completions.d
   local man=$root/usr/share/man/man1 doc=$root/usr/share/doc/datperf

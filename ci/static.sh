@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds bin/datperf-static, with libibverbs, librdmacm and all providers in it: it needs the C library alone, so it
-# runs on hosts without rdma-core's packages. Needs the static libraries of libibverbs-dev, librdmacm-dev and
-# libnl-route-3-dev.
+# Builds bin/datperf-static, which contains libibverbs, librdmacm and all providers. It needs only
+# the C library, so it runs on hosts without rdma-core's packages. The build needs the static
+# libraries of libibverbs-dev, librdmacm-dev and libnl-route-3-dev.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-libraries=$(mktemp -d) # only static ones, so that the linker takes them
+libraries=$(mktemp -d) # contains only static libraries, so that the linker uses these
 trap 'rm -rf "$libraries"' EXIT
 flags=$(pkg-config --static --libs-only-l libibverbs librdmacm)
 for flag in $flags; do

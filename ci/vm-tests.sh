@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
-# Runs the packages' tests on a real verbs device: this host's, if it has one, else all in one boot of the
-# virtual machine. GODAT_TEST_DEVICE names the device to the tests: where it is set, a missing device is a failure.
+# Runs the packages' tests on a real verbs device: this host's, if it has one, otherwise in the
+# virtual machine, which boots once for all. GODAT_TEST_DEVICE names the device to the tests. If it
+# is set and the device is missing, the tests fail.
 #
 #   ci/vm-tests.sh [options] [PACKAGE...]      default: ./...
 #
 #   --no-race       without the race detector
 #   --vm            in the virtual machine, even if this host has a device (GODAT_TEST_DEVICE chooses among several)
 #   --uml           in the User Mode Linux instead, whose kernel is newer (ci/deps.sh uml)
-#   --device KIND   of the virtual machine: rxe (default) or siw
+#   --device KIND   kind of device in the virtual machine: rxe (default) or siw
 #   --timeout SEC   limit for the whole run (default 2400); each package gets half of it
 #   --run REGEX, --skip REGEX, --short, -v   as in go test
 set -euo pipefail
 
-# Inside the guest: run each binary of the list in its package's folder and report as go test does.
+# Inside the guest: run each test binary of the list in its package's folder, and print results as
+# go test does.
 if [ "${1:-}" = --inside ]; then
   bin=$2 limit=$3
   shift 3
@@ -67,7 +69,7 @@ go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{"\t"}}{{.Dir}}{
 n=0
 while IFS=$'\t' read -r package dir; do
   n=$((n + 1))
-  # -trimpath is not used: tests may look for their own source.
+  # Do not use -trimpath: tests may look for their own source.
   go test -c "${race[@]}" -o "$bin/$n.test" "$package"
   printf '%s\t%s\t%s\n' "$package" "$dir" "$n.test" >>"$bin/list"
 done <"$bin/packages"

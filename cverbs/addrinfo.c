@@ -9,7 +9,7 @@
 
 static int family_of(int32_t n) { return n == 4 ? AF_INET : n == 6 ? AF_INET6 : 0; }
 
-// to_rdma converts an addrinfo. src and dst hold the addresses to which the result points.
+// Converts an addrinfo. The result points to the addresses, which are stored in src and dst.
 static struct rdma_addrinfo to_rdma(const struct cv_addrinfo *in, struct sockaddr_storage *src,
 	struct sockaddr_storage *dst)
 {
@@ -53,7 +53,7 @@ int cv_getaddrinfo(const char *node, const char *service, const struct cv_addrin
 			cv_from_sockaddr(r->ai_src_addr, &a->src);
 		if (r->ai_dst_addr)
 			cv_from_sockaddr(r->ai_dst_addr, &a->dst);
-		if (a->src.family || a->dst.family) // skips an entry with only AF_IB addresses
+		if (a->src.family || a->dst.family) // skip results that have only AF_IB addresses
 			n++;
 	}
 	rdma_freeaddrinfo(list);

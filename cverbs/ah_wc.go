@@ -12,7 +12,7 @@ import (
 )
 
 // AHAttrFromWC returns the path back to the sender of a datagram. wc is the completion of the
-// receive, and port is the device port that the datagram came to. grh is the first 40 bytes of the
+// receive, and port is the device port that received the datagram. grh is the first 40 bytes of the
 // receive buffer; it may be nil if wc.Flags lacks WCGRH.
 //
 // A datagram to a multicast group has no path back, because the group is not an address of the
@@ -65,7 +65,7 @@ func (p *PD) CreateAHFromWC(port uint8, wc *WC, grh []byte) (*AH, error) {
 	return a, nil
 }
 
-var _ = [1]struct{}{}[C.sizeof_struct_ibv_grh-GRHSize] // does not compile if they differ
+var _ = [1]struct{}{}[C.sizeof_struct_ibv_grh-GRHSize] // does not compile if the sizes differ
 
 func checkDatagram(verb string, wc *WC, grh []byte) error {
 	switch {

@@ -8,7 +8,7 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// newUD makes a datagram queue pair that can send and receive.
+// newUD creates a datagram queue pair that can send and receive.
 func newUD(t *testing.T, ctx *Context) *end {
 	t.Helper()
 	e := newEnd(t, ctx, func(i *QPInit) { i.Type = QPTypeUD })
@@ -17,8 +17,8 @@ func newUD(t *testing.T, ctx *Context) *end {
 	return e
 }
 
-// TestAHFromWC: an answer by the handle of a completion, or by its path, comes to the sender; over
-// IPv4 and IPv6.
+// TestAHFromWC: an answer reaches the sender of a datagram, over IPv4 and IPv6, both with the
+// address handle that is created from the completion and with the path that is returned for it.
 func TestAHFromWC(t *testing.T) {
 	ctx := openRoCE(t)
 	notOnLoop(t, ctx)
@@ -63,14 +63,15 @@ func TestAHFromWC(t *testing.T) {
 	assert.Assert(t, tried[true] > 0 && tried[false] > 0, "%v", tried)
 }
 
-// TestAHFromWCBadInput: a completion of something else, and what a header says that a peer made up.
+// TestAHFromWCBadInput: completions of other requests are refused, and so are headers whose
+// destination is not an address of the port.
 func TestAHFromWCBadInput(t *testing.T) {
 	ctx := openRoCE(t)
 	notOnLoop(t, ctx)
 	pd := closing[*PD](t)(ctx.AllocPD())
 	gid, _, err := ctx.BestGID(1)
 	assert.NilError(t, err)
-	good := make([]byte, GRHSize) // as RoCE v2 writes it with IPv4: the IP header is at its end
+	good := make([]byte, GRHSize) // as RoCE v2 writes it with IPv4: the last bytes are the IP header
 	ip := gid.GID.Addr().As4()
 	good[20] = 0x45
 	copy(good[32:], ip[:])

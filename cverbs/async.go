@@ -23,8 +23,8 @@ func (c *Context) AsyncEvent(deadline time.Time) (AsyncEvent, error) {
 	return orZero(c).waitAsync(context.Background(), deadline)
 }
 
-// AsyncEventContext is AsyncEvent with a context instead of a deadline. When ctx ends it returns
-// context.Cause(ctx).
+// AsyncEventContext does what AsyncEvent does, with a context instead of a deadline. When ctx ends,
+// AsyncEventContext returns context.Cause(ctx).
 //
 // Extension.
 func (c *Context) AsyncEventContext(ctx context.Context) (AsyncEvent, error) {
@@ -32,8 +32,8 @@ func (c *Context) AsyncEventContext(ctx context.Context) (AsyncEvent, error) {
 	return c.waitAsync(ctx, time.Time{})
 }
 
-// WakeAsync makes the current AsyncEvent, or else the next one, return os.ErrDeadlineExceeded at
-// once.
+// WakeAsync interrupts AsyncEvent: the call that is waiting, or else the next call, returns
+// os.ErrDeadlineExceeded at once.
 //
 // Extension.
 func (c *Context) WakeAsync() {
@@ -68,7 +68,7 @@ func (c *Context) waitAsync(ctx context.Context, deadline time.Time) (AsyncEvent
 }
 
 // takeAsync reads one event. It returns false if no event is pending. Only the goroutine that has
-// called async.enter may call it.
+// called async.enter may call takeAsync.
 func (c *Context) takeAsync(uintptr) bool {
 	c.asyncRC = C.cv_get_async_event(c.c, &c.asyncEv)
 	return syscall.Errno(c.asyncRC) != syscall.EAGAIN

@@ -66,8 +66,8 @@ func (ch *CompChannel) Wait(deadline time.Time) (int, error) {
 	return orZero(ch).wait(context.Background(), deadline)
 }
 
-// WaitContext is Wait with a context instead of a deadline. When ctx ends it returns
-// context.Cause(ctx).
+// WaitContext does what Wait does, with a context instead of a deadline. When ctx ends, WaitContext
+// returns context.Cause(ctx).
 //
 // Extension.
 func (ch *CompChannel) WaitContext(ctx context.Context) (int, error) {
@@ -75,8 +75,8 @@ func (ch *CompChannel) WaitContext(ctx context.Context) (int, error) {
 	return ch.wait(ctx, time.Time{})
 }
 
-// Wake makes the current Wait, or else the next one, return 0, nil at once. Several Wakes before
-// that Wait count as one. On a closed channel Wake does nothing.
+// Wake interrupts Wait: the call that is waiting, or else the next call, returns 0, nil at once.
+// Several Wakes before that call count as one. On a closed channel Wake does nothing.
 //
 // Extension.
 func (ch *CompChannel) Wake() {
@@ -118,9 +118,9 @@ func (ch *CompChannel) wait(ctx context.Context, deadline time.Time) (int, error
 	return ch.n, ch.err
 }
 
-// drain takes pending events. It returns false if no event is pending. It takes at most as many
-// events as the channel has queues, so that a channel with one queue needs no second read, which
-// would find no event. Only the goroutine that has called w.enter may call it.
+// drain takes pending events. It returns false if no event is pending. It stops after as many
+// events as the channel has queues: with one queue this saves a second read, which would find no
+// event. Only the goroutine that has called w.enter may call drain.
 func (ch *CompChannel) drain(uintptr) bool {
 	most := min(max(ch.life.children(kindCQ), 1), len(ch.fired))
 	k := int(C.cv_drain_cq_events(ch.c, (*C.uint64_t)(unsafe.Pointer(&ch.fired)), C.int(most)))

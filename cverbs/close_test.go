@@ -10,8 +10,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// A parent that is closed early returns ErrInUse and names its children; every object closes once,
-// in any order that closes children first.
+// Closing a parent early returns ErrInUse and names the children. Every object closes exactly once,
+// in any order in which children come first.
 func TestCloseOrder(t *testing.T) {
 	ctx := openDevice(t)
 	ch, err := ctx.CreateCompChannel()
@@ -107,8 +107,8 @@ func TestQPBadInput(t *testing.T) {
 	assert.ErrorContains(t, err, "in RESET, which does not go to RTS: ToInit, ToRTR first")
 }
 
-// Close against posts, polls, arms and waits in other goroutines: they end with ErrClosed and
-// nothing breaks.
+// While objects are closed, other goroutines post, poll, arm and wait. Their calls end with
+// ErrClosed, and nothing breaks.
 func TestConcurrentClose(t *testing.T) {
 	ctx := openDevice(t)
 	for i := range 20 {
@@ -137,7 +137,7 @@ func TestConcurrentClose(t *testing.T) {
 		rs := []SGE{b.sge(0, 8)}
 		until(func() error { _, err := b.qp.PostRecv([]RecvWR{{NumSGE: 1}}, rs); return err })
 		time.Sleep(time.Duration(i) * time.Millisecond)
-		for range 3 { // one of the closers wins
+		for range 3 { // one of the three Closes succeeds
 			for _, v := range []closer{a.qp, b.qp} {
 				wg.Go(func() {
 					err := v.Close()
@@ -145,7 +145,7 @@ func TestConcurrentClose(t *testing.T) {
 				})
 			}
 		}
-		for cq.Close() != nil { // in use until both queue pairs are gone
+		for cq.Close() != nil { // the queue is in use until both queue pairs are closed
 			time.Sleep(time.Millisecond)
 		}
 		assert.NilError(t, ch.Close())
@@ -153,7 +153,8 @@ func TestConcurrentClose(t *testing.T) {
 	}
 }
 
-// Close against the making of children: either the child is refused, or the parent is.
+// While a parent is closed, another goroutine creates a child: either the creation or the Close is
+// refused.
 func TestCloseAgainstCreate(t *testing.T) {
 	ctx := openDevice(t)
 	for range 50 {

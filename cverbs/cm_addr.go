@@ -75,7 +75,8 @@ func goAddr(a *C.struct_cv_addr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// addrError adds to the error of a verb which address it was about, and what that errno means.
+// addrError adds advice to the error of a verb: the address, and what the errno means for this
+// address.
 func addrError(err error, addr netip.AddrPort) error {
 	e, ok := err.(*Error)
 	if !ok || e.Advice != "" {

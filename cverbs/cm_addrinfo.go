@@ -19,7 +19,7 @@ import (
 var resolving = make(chan struct{}, 16)
 
 // GetAddrInfo looks up a node and a service, and returns addresses for CreateEP. node is a host
-// name or an address, and service a service name or a port number. One of them may be empty. An
+// name or an address, and service a service name or a port number. One of the two may be empty. An
 // empty node with hints.Passive stands for all addresses of this host. If Type, PortSpace, Family
 // or Src of hints are not zero, they limit the results. GetAddrInfo does not look up routes;
 // CreateEP and ResolveRoute do.
@@ -43,7 +43,7 @@ func GetAddrInfo(ctx context.Context, node, service string, hints AddrInfo) ([]A
 		return nil, err
 	}
 	// librdmacm looks for devices in its first call. That call must run on the device thread
-	// (devices.c), where CreateEventChannel makes it.
+	// (devices.c). CreateEventChannel makes the first call there.
 	ch, err := CreateEventChannel()
 	if err != nil {
 		return nil, err
@@ -111,10 +111,11 @@ func addrInfoError(rc C.int, node, service string) error {
 
 // CreateEP creates an id from one result of GetAddrInfo. The id reports its events to ch. A passive
 // id is bound to info.Src; call Listen next. Any other id has resolved its address and its route,
-// as after ROUTE_RESOLVED; call CreateQP and Connect next. Each of the two steps may block a thread
-// for up to 2 s, and cannot be interrupted. CreateID, ResolveAddr and ResolveRoute do not block.
-// Errors: as BindAddr; ETIMEDOUT, ENETUNREACH or EHOSTUNREACH if info.Dst cannot be reached; EMFILE
-// if fewer than 8 descriptors are free.
+// as after ROUTE_RESOLVED; call CreateQP and Connect next. To resolve the address and to resolve
+// the route may each block a thread for up to 2 s, and cannot be interrupted. Programs that must
+// not block call CreateID, ResolveAddr and ResolveRoute instead. Errors: as BindAddr; ETIMEDOUT,
+// ENETUNREACH or EHOSTUNREACH if info.Dst cannot be reached; EMFILE if fewer than 8 descriptors are
+// free.
 //
 // Implements: rdma_create_ep.
 func (ch *EventChannel) CreateEP(info AddrInfo) (*CMID, error) {
@@ -144,7 +145,8 @@ func (ch *EventChannel) CreateEP(info AddrInfo) (*CMID, error) {
 	var v *C.struct_rdma_cm_id
 	if rc := C.cv_create_ep(&c, &v); rc != 0 {
 		id.life.abort()
-		if syscall.Errno(rc) == syscall.ENOMEM && spareFiles() != nil { // librdmacm hides why it has no channel
+		// librdmacm returns ENOMEM for every failure to create its own event channel.
+		if syscall.Errno(rc) == syscall.ENOMEM && spareFiles() != nil {
 			rc = C.int(syscall.EMFILE)
 		}
 		return nil, addrError(rcError(verb, rc, nil), at)

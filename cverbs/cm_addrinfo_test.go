@@ -13,8 +13,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestGetAddrInfo: addresses and ports, to listen and to connect, of both families; unknown names;
-// and the end of the context.
+// TestGetAddrInfo looks up addresses and ports of both families, to listen and to connect; looks up
+// unknown names; and ends the context.
 func TestGetAddrInfo(t *testing.T) {
 	notOnLoop(t, openDevice(t))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -68,7 +68,7 @@ func TestGetAddrInfo(t *testing.T) {
 	end(cause)
 	_, err := GetAddrInfo(over, "10.98.0.1", "1", AddrInfo{})
 	assert.Equal(t, err, cause)
-	for range cap(resolving) { // others, who do not come back
+	for range cap(resolving) { // other look-ups, which do not return
 		resolving <- struct{}{}
 	}
 	short, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
@@ -82,7 +82,8 @@ func TestGetAddrInfo(t *testing.T) {
 	assert.NilError(t, err)
 }
 
-// TestCreateEP: two ids of addresses by name connect, and their events come to their channels.
+// TestCreateEP: two ids, created from addresses that were looked up by name, connect, and their
+// events come to their channels.
 func TestCreateEP(t *testing.T) {
 	ctx := openDevice(t)
 	notOnLoop(t, ctx)
@@ -143,7 +144,7 @@ func TestCreateEPBadInput(t *testing.T) {
 	isErr(t, err, ErrClosed)
 }
 
-// TestCMRejectECE: the peer learns that its options were the reason.
+// TestCMRejectECE: the peer learns that its options were the reason for the rejection.
 func TestCMRejectECE(t *testing.T) {
 	ctx := openRoCE(t)
 	notOnLoop(t, ctx)

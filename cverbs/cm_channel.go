@@ -18,8 +18,8 @@ type EventChannel struct {
 	c    *C.struct_rdma_event_channel
 	w    *waiter
 	try  func(uintptr) bool
-	// mu is held while librdmacm takes an event, which may change the state of an id's QP, and
-	// while such a QP is destroyed.
+	// mu is held while librdmacm takes an event, because it may then change the state of an id's queue
+	// pair. mu is also held while such a queue pair is destroyed or leaves a multicast group.
 	mu sync.Mutex
 	ev C.struct_cv_cm_event
 	rc C.int
@@ -49,7 +49,8 @@ func CreateEventChannel() (*EventChannel, error) {
 	return ch, nil
 }
 
-// Wake makes the current Get, or else the next one, return os.ErrDeadlineExceeded at once.
+// Wake interrupts Get: the call that is waiting, or else the next call, returns
+// os.ErrDeadlineExceeded at once.
 //
 // Extension.
 func (ch *EventChannel) Wake() {
@@ -73,7 +74,7 @@ func (ch *EventChannel) Close() error {
 }
 
 // take reads one event. It returns false if no event is pending. Only the goroutine that has called
-// w.enter may call it.
+// w.enter may call take.
 func (ch *EventChannel) take(uintptr) bool {
 	ch.mu.Lock()
 	ch.rc = C.cv_get_cm_event(ch.c, &ch.ev)

@@ -11,8 +11,8 @@ import "syscall"
 // queues and the other objects that CMID.CreateQP uses must belong to this context. A queue pair
 // that the program configures with InitQPAttr may belong to any context of the device.
 //
-// librdmacm owns the context, so that Close returns ErrInUse. The context stays open until the
-// process ends. On rxe and siw it is released earlier if the device has been removed and all
+// librdmacm owns the context, so Close returns ErrInUse. The context stays open until the process
+// ends. On rxe and siw the context is released earlier, once the device has been removed and all
 // objects of the context are closed. Errors: EINVAL before the id is bound to a device.
 //
 // Implements: rdma_get_devices, rdma_free_devices.

@@ -22,8 +22,8 @@ func (ch *EventChannel) Get(deadline time.Time) (CMEvent, error) {
 	return orZero(ch).get(context.Background(), deadline)
 }
 
-// GetContext is Get with a context instead of a deadline. When ctx ends it returns
-// context.Cause(ctx).
+// GetContext does what Get does, with a context instead of a deadline. When ctx ends, GetContext
+// returns context.Cause(ctx).
 //
 // Extension.
 func (ch *EventChannel) GetContext(ctx context.Context) (CMEvent, error) {
@@ -70,7 +70,7 @@ func (ch *EventChannel) event() (CMEvent, bool) {
 	}
 	if e.new_id == 0 {
 		ev.ID = byHandle.ids.get(uintptr(e.id))
-		if ev.ID != nil && ev.Type <= CMEventDeviceRemoval { // the others do not move the id
+		if ev.ID != nil && ev.Type <= CMEventDeviceRemoval { // later types are not steps of an id
 			ev.ID.step.Store(uint32(cmEvents) + uint32(ev.Type))
 		}
 		if id := ev.ID; id != nil && ev.Type == CMEventAddrResolved && id.life.enter() {

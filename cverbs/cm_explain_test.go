@@ -9,8 +9,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestConnParamExplain: an EINVAL names the private data only if that is too long, and else what
-// may be the cause.
+// TestConnParamExplain: the error for EINVAL names the private data only if the data is too long;
+// otherwise it names other possible causes.
 func TestConnParamExplain(t *testing.T) {
 	invalid := func() error { return &Error{Verb: "rdma_accept", Errno: syscall.EINVAL} }
 	p := ConnParam{PrivateData: make([]byte, 57), ResponderResources: 3, InitiatorDepth: 4}

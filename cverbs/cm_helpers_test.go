@@ -10,7 +10,7 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// localAddrs are this host's addresses that belong to the device.
+// localAddrs returns the addresses of this host that belong to the device.
 func localAddrs(t testing.TB, ctx *Context) (all []netip.Addr) {
 	t.Helper()
 	ch := closing[*EventChannel](t)(CreateEventChannel())
@@ -46,7 +46,7 @@ func localAddr(t testing.TB, ctx *Context) netip.Addr {
 	return all[0]
 }
 
-// want takes the next event, which must be of that type.
+// want takes the next event, and fails the test unless the event is of type typ.
 func want(t testing.TB, ch *EventChannel, typ CMEventType) CMEvent {
 	t.Helper()
 	ev, err := ch.Get(soon())
@@ -55,7 +55,7 @@ func want(t testing.TB, ch *EventChannel, typ CMEventType) CMEvent {
 	return ev
 }
 
-// listen makes a listener on a free port.
+// listen creates a listener on a free port.
 func listen(t testing.TB, addr netip.Addr) (*EventChannel, *CMID) {
 	t.Helper()
 	ch := closing[*EventChannel](t)(CreateEventChannel())
@@ -65,7 +65,7 @@ func listen(t testing.TB, addr netip.Addr) (*EventChannel, *CMID) {
 	return ch, id
 }
 
-// resolve makes an id that is ready to connect.
+// resolve creates an id that is ready to connect.
 func resolve(t testing.TB, ch *EventChannel, to netip.AddrPort) *CMID {
 	t.Helper()
 	id := closing[*CMID](t)(ch.CreateID(PortSpaceTCP))
@@ -101,12 +101,12 @@ func meet(t testing.TB, ctx *Context, addr netip.Addr, active, passive *QP) (cli
 	assert.Equal(t, string(req.PrivateData[:5]), "hello")
 	assert.Equal(t, req.InitiatorDepth, uint8(4), "what the peer takes is what this side may start")
 	assert.Equal(t, req.ResponderResources, uint8(3))
-	iwarp := isIWARP(t, ctx) // it does not carry queue pair numbers
+	iwarp := isIWARP(t, ctx) // iWARP's messages do not carry queue pair numbers
 	assert.Assert(t, iwarp || req.QPNum == active.Num())
 	drive(t, server, passive, QPStateRTR, QPStateRTS)
 	assert.NilError(t, server.Accept(ConnParam{PrivateData: []byte("welcome"), ResponderResources: 3, InitiatorDepth: 4,
 		RNRRetryCount: 7, QPNum: passive.Num()}))
-	if iwarp { // the connection is there when the answer is
+	if iwarp { // the connection is established when the answer comes
 		resp := want(t, cch, CMEventEstablished)
 		assert.Equal(t, string(resp.PrivateData[:7]), "welcome")
 		assert.Equal(t, want(t, sch, CMEventEstablished).ID, server)

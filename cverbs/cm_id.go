@@ -25,12 +25,12 @@ type CMID struct {
 	data atomic.Pointer[any]
 	step atomic.Uint32 // a cmStep
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards ch, groups and joins
 	ch     *EventChannel
-	groups map[uintptr]netip.Addr // the joined groups, by the handle that cv_cm_join got
+	groups map[uintptr]netip.Addr // the joined groups, by the handle passed to cv_cm_join
 	joins  uintptr                // the latest handle
 
-	leaveAll func() // not nil once a group has been joined
+	leaveAll func() // leaves all groups; nil before the first JoinMulticast
 }
 
 // CreateID creates an id that reports its events to ch.
@@ -164,10 +164,10 @@ func (id *CMID) Listen(backlog int) error {
 }
 
 // Connect sends a connection request. Call it after ROUTE_RESOLVED. If the id has a queue pair, the
-// event ESTABLISHED follows. If the id has none, p.QPNum must name a queue pair of the caller, and
-// CONNECT_RESPONSE follows; the caller then moves the queue pair to RTS and calls Establish. On
-// iWARP ESTABLISHED follows in both cases. On failure REJECTED, UNREACHABLE or CONNECT_ERROR
-// follows; on iWARP Connect itself may also return ECONNREFUSED.
+// event ESTABLISHED follows. If the id has no queue pair, p.QPNum must be the number of a queue
+// pair of the caller, and the event CONNECT_RESPONSE follows. The caller then moves the queue pair
+// to RTS and calls Establish. On iWARP ESTABLISHED follows in both cases. On failure REJECTED,
+// UNREACHABLE or CONNECT_ERROR follows; on iWARP Connect itself may also return ECONNREFUSED.
 //
 // Implements: rdma_connect.
 func (id *CMID) Connect(p ConnParam) error {
@@ -181,8 +181,8 @@ func (id *CMID) Connect(p ConnParam) error {
 }
 
 // Accept accepts a connection request. Call it on the id of the CONNECT_REQUEST event. If the id
-// has no queue pair, the caller must first move its own queue pair to RTS and set p.QPNum to its
-// number. The event ESTABLISHED or CONNECT_ERROR follows.
+// has no queue pair, the caller must first move its own queue pair to RTS and set p.QPNum to the
+// number of that queue pair. The event ESTABLISHED or CONNECT_ERROR follows.
 //
 // Implements: rdma_accept.
 func (id *CMID) Accept(p ConnParam) error {
@@ -207,9 +207,9 @@ func (id *CMID) Reject(privateData []byte) error {
 	})
 }
 
-// RejectECE is Reject for a request whose ECE options (see RemoteECE) are not acceptable. The peer
-// receives REJECTED with the status RejectVendorOption. Errors: ErrNotSupported on kernels before
-// 5.9.
+// RejectECE rejects a connection request because its ECE options (see RemoteECE) are not
+// acceptable. The peer receives REJECTED with the status RejectVendorOption. Errors:
+// ErrNotSupported on kernels before 5.9.
 //
 // Implements: rdma_reject_ece.
 func (id *CMID) RejectECE(privateData []byte) error {
@@ -254,7 +254,8 @@ func (id *CMID) Disconnect() error {
 }
 
 // InitQPAttr returns the attributes and the mask that QP.Modify needs for a transition to state,
-// which must be INIT, RTR or RTS. It is for queue pairs that CMID.CreateQP did not create.
+// which must be INIT, RTR or RTS. Programs call InitQPAttr for queue pairs that CMID.CreateQP did
+// not create.
 //
 // Implements: rdma_init_qp_attr.
 func (id *CMID) InitQPAttr(state QPState) (QPAttr, QPAttrMask, error) {
@@ -323,8 +324,9 @@ func (id *CMID) addrs() (local, remote netip.AddrPort) {
 	return local, remote
 }
 
-// zone returns the name of the network device that has a local address, or "". The kernel reports a
-// zone for a bound address, but not for the addresses of a connection.
+// zone returns the zone of a local address. If the address has none, zone returns the name of the
+// network device that has this address, or "". The kernel reports the zone of a bound address, but
+// not that of the addresses of a connection.
 func (id *CMID) zone(local netip.Addr) string {
 	if local.Zone() != "" || id.c.verbs == nil {
 		return local.Zone()
@@ -416,7 +418,7 @@ func (id *CMID) SetLocalECE(e ECE) error {
 	return id.eceError("rdma_set_local_ece", rc, err)
 }
 
-// RemoteECE returns the ECE data of the peer's connection request, or of its reply
+// RemoteECE returns the ECE data of the peer's connection request or of the peer's reply
 // (CONNECT_RESPONSE). Errors: EINVAL if the id has a queue pair.
 //
 // Implements: rdma_get_remote_ece.
@@ -445,7 +447,8 @@ func (id *CMID) setOption(call string, name, value, size int) error {
 	return id.call(call, func() C.int { return C.cv_cm_set_option(id.c, C.int(name), C.int(value), C.int(size)) })
 }
 
-// callBound is call for what librdmacm crashes on if the id has no device.
+// callBound does what call does, but returns EINVAL if the id has no device, because librdmacm
+// would crash in f.
 func (id *CMID) callBound(name string, f func() C.int) error {
 	return id.call(name, func() C.int {
 		if id.c.verbs == nil {
@@ -455,14 +458,15 @@ func (id *CMID) callBound(name string, f func() C.int) error {
 	})
 }
 
-// call calls f, which is a call in cmRules. The error says so if the id's step is the reason.
+// call runs f, which makes the call of cmRules[name], and records the id's new step. If f fails
+// because of the id's step, the error says so.
 func (id *CMID) call(name string, f func() C.int) error {
 	if !id.life.enter() {
 		return ErrClosed
 	}
 	defer id.life.leave()
 	rule, at := cmRules[name], id.step.Load()
-	if rule.to != cmCreateID { // before the call, because its event may come before it returns
+	if rule.to != cmCreateID { // before f, because the event may come before f returns
 		id.step.CompareAndSwap(at, uint32(rule.to))
 	}
 	rc := f()
@@ -501,14 +505,14 @@ func goConnParam(c *C.struct_cv_conn) ConnParam {
 	}
 }
 
-// What every device can carry with a request and with a reply, in bytes of private data.
+// The bytes of private data that every device can carry in a request and in a reply.
 const (
 	requestPrivate = 56
 	replyPrivate   = 196
 )
 
-// explain adds the likely cause to an EINVAL of the kernel. limit is that of the private data,
-// other is another cause, if there is one.
+// explain adds the likely cause to an EINVAL of the kernel. limit is the limit of the private data
+// in bytes. other begins the text with another possible cause, or is empty.
 func (p *ConnParam) explain(err error, limit int, other string) error {
 	if e, ok := err.(*Error); ok && e.Errno == syscall.EINVAL && e.Advice == "" {
 		if len(p.PrivateData) > limit {

@@ -13,26 +13,27 @@ import (
 
 // JoinMulticast joins a multicast group, which is an address in 224.0.0.0/4 or ff00::/8. The id
 // must be of PortSpaceUDP or PortSpaceIPoIB, and bound to a device by BindAddr or ResolveAddr. The
-// event MULTICAST_JOIN or MULTICAST_ERROR follows. MULTICAST_JOIN contains what sends to the group
-// need: the path (AH), the Q_Key (QKey), and the RemoteQPN, which is 0xffffff (QPNum).
+// event MULTICAST_JOIN or MULTICAST_ERROR follows. Sends to the group need three fields of
+// MULTICAST_JOIN: the path (AH), the Q_Key (QKey), and the number for RemoteQPN, which is 0xffffff
+// (QPNum).
 //
 // When EventChannel.Get takes MULTICAST_JOIN, librdmacm attaches the queue pair of CMID.CreateQP to
-// the group, unless as is JoinSendOnly. The caller must attach any other queue pair with
+// the group, unless flag is JoinSendOnly. The caller must attach any other queue pair with
 // QP.AttachMulticast, using the DGID and the DLID of the event's AH.
 //
 // Errors: EINVAL if group is not a multicast address or is joined already, or if the id has another
 // port space or no device; ErrNotSupported for an IPv6 group on RoCE v2.
 //
 // Implements: rdma_join_multicast, rdma_join_multicast_ex.
-func (id *CMID) JoinMulticast(group netip.Addr, as JoinFlag) error {
+func (id *CMID) JoinMulticast(group netip.Addr, flag JoinFlag) error {
 	id = orZero(id)
 	const verb = "rdma_join_multicast"
 	a, err := groupAddr(verb, group)
 	if err != nil {
 		return err
 	}
-	if as > JoinSendOnly {
-		return badArg(verb, "%v is neither JoinFullMember nor JoinSendOnly", as)
+	if flag > JoinSendOnly {
+		return badArg(verb, "%v is neither JoinFullMember nor JoinSendOnly", flag)
 	}
 	if !id.life.enter() {
 		return ErrClosed
@@ -54,7 +55,7 @@ func (id *CMID) JoinMulticast(group netip.Addr, as JoinFlag) error {
 		id.leaveAll = id.leaveGroups
 	}
 	id.groups[id.joins] = group.Unmap() // stored before its event can arrive
-	if rc := C.cv_cm_join(id.c, &a, C.uint32_t(as), C.uintptr_t(id.joins)); rc != 0 {
+	if rc := C.cv_cm_join(id.c, &a, C.uint32_t(flag), C.uintptr_t(id.joins)); rc != 0 {
 		delete(id.groups, id.joins)
 		e := rcError(verb, rc, nil).(*Error)
 		e.Advice = fmt.Sprintf("group %v", group)
@@ -67,7 +68,7 @@ func (id *CMID) JoinMulticast(group netip.Addr, as JoinFlag) error {
 	return nil
 }
 
-// enotsupp is ENOTSUPP, an errno that is internal to the kernel, but that the kernel returns here.
+// enotsupp is ENOTSUPP. This errno is for use inside the kernel only, but a join may return it.
 const enotsupp = syscall.Errno(524)
 
 // LeaveMulticast leaves a group, and detaches the queue pair of CMID.CreateQP from the group. A
@@ -94,8 +95,8 @@ func (id *CMID) LeaveMulticast(group netip.Addr) error {
 	return id.leave(h)
 }
 
-// leave leaves a group. The caller holds id.mu. leave locks the channel's mu, so that no event is
-// taken meanwhile: MULTICAST_JOIN would attach the queue pair again.
+// leave leaves the group with the handle h. The caller holds id.mu. leave locks the channel's mu,
+// so that no event is taken meanwhile: to take MULTICAST_JOIN would attach the queue pair again.
 func (id *CMID) leave(h uintptr) error {
 	const verb = "rdma_leave_multicast"
 	group := id.groups[h]
@@ -123,7 +124,7 @@ func (id *CMID) leaveGroups() {
 	}
 }
 
-// joined returns the handle of a joined group, or 0. The caller holds id.mu.
+// joined returns the handle of a group, or 0 if the group is not joined. The caller holds id.mu.
 func (id *CMID) joined(group netip.Addr) uintptr {
 	for h, g := range id.groups {
 		if g == group.Unmap() {

@@ -11,8 +11,7 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// member is an id of datagrams with a queue pair of its own that receives what is sent to its
-// groups.
+// member is a datagram id whose queue pair receives what is sent to its groups.
 type member struct {
 	t   *testing.T
 	ch  *EventChannel
@@ -24,9 +23,9 @@ type member struct {
 	buf []byte
 }
 
-const slot = GRHSize + 64 // bytes of the buffer that a datagram has
+const slot = GRHSize + 64 // bytes of buffer for each datagram
 
-// newMember makes a member on a local address, with receives.
+// newMember creates a member on a local address, and posts its receives.
 func newMember(t *testing.T, local netip.Addr) *member {
 	t.Helper()
 	m := &member{t: t, buf: make([]byte, 8*slot)}
@@ -76,7 +75,7 @@ func (m *member) send(ev CMEvent, text string) {
 	assert.NilError(m.t, ah.Close())
 }
 
-// gets takes the next datagram, which must be that text.
+// gets takes the next datagram, and fails the test unless it contains the text.
 func (m *member) gets(text string) WC {
 	m.t.Helper()
 	wc := poll(m.t, m.cq, 1)[0]
@@ -93,8 +92,8 @@ func (m *member) getsNothing() {
 	assert.Equal(m.t, n, 0)
 }
 
-// TestCMMulticast: what is sent to a group comes to each member, to none that has left, and to none
-// that only sends; a member of two groups gets both.
+// TestCMMulticast: a datagram to a group comes to each member. It comes neither to members that
+// have left nor to members that only send. A member of two groups gets the datagrams of both.
 func TestCMMulticast(t *testing.T) {
 	ctx := openRoCE(t)
 	notOnLoop(t, ctx)
@@ -119,7 +118,8 @@ func TestCMMulticast(t *testing.T) {
 	sender.send(toOther, "to one")
 	members[2].gets("to one")
 
-	// One leaves: the next datagram that it gets is the one after it has joined again.
+	// One member leaves. The next datagram that it gets is the one that is sent after it has joined
+	// again.
 	isErr(t, members[1].qp.Close(), syscall.EBUSY)
 	assert.NilError(t, members[1].id.LeaveMulticast(groups[0]))
 	sender.send(to, "to the others")
@@ -134,7 +134,7 @@ func TestCMMulticast(t *testing.T) {
 	}
 	sender.getsNothing()
 
-	// A queue pair closes when its id has left each group.
+	// A queue pair can be closed once its id has left all groups.
 	assert.NilError(t, members[2].id.LeaveMulticast(groups[0]))
 	isErr(t, members[2].qp.Close(), syscall.EBUSY)
 	assert.NilError(t, members[2].id.LeaveMulticast(groups[1]))
@@ -148,8 +148,8 @@ func TestCMMulticast(t *testing.T) {
 	assert.NilError(t, sender.id.Close())
 }
 
-// TestCMMulticastLeaveEarly: the event of a group that was left does not come, and attaches
-// nothing.
+// TestCMMulticastLeaveEarly: after a group was left, its pending event is not returned, and does
+// not attach the queue pair.
 func TestCMMulticastLeaveEarly(t *testing.T) {
 	ctx := openRoCE(t)
 	notOnLoop(t, ctx)
@@ -160,7 +160,7 @@ func TestCMMulticastLeaveEarly(t *testing.T) {
 		assert.NilError(t, m.id.LeaveMulticast(group))
 	}
 	m.mustJoin(next, JoinFullMember) // the next event
-	_, ok := m.ch.event()            // again, as if it had been read and not yet looked at
+	_, ok := m.ch.event()            // once more, as if the event had been read and not converted yet
 	assert.Assert(t, ok)
 	assert.NilError(t, m.id.LeaveMulticast(next))
 	_, ok = m.ch.event()
@@ -169,7 +169,7 @@ func TestCMMulticastLeaveEarly(t *testing.T) {
 	assert.Assert(t, err != nil)
 	assert.NilError(t, m.qp.Close())
 	assert.NilError(t, m.id.JoinMulticast(group, JoinFullMember))
-	assert.NilError(t, m.id.Close()) // with a group
+	assert.NilError(t, m.id.Close()) // while the group is joined
 }
 
 func TestCMMulticastBadInput(t *testing.T) {

@@ -26,24 +26,24 @@ var cmContexts struct {
 //
 // librdmacm never closes a context, and the kernel does not complete the removal of a software
 // device while a process has a context of the device open. But when a removal begins, the device
-// disappears from sysfs. The method release then replaces the descriptors of the context by
-// /dev/null; librdmacm still owns the context itself. The drivers of hardware devices can remove a
-// device in spite of open contexts.
+// disappears from sysfs. The method release then replaces the file descriptors of the context by
+// descriptors of /dev/null. librdmacm still owns the context itself. The drivers of hardware
+// devices can remove a device in spite of open contexts.
 var softContexts struct {
 	mu      sync.Mutex
 	m       map[*C.struct_ibv_context]*softContext
-	timer   *time.Timer // of the next check of sysfs; nil if there is no software device
+	timer   *time.Timer // timer of the next check of sysfs; nil if there is no software device
 	uevents *os.File    // the kernel's reports; nil if they are not available
-	hurry   time.Time   // until then sysfs is checked often
+	hurry   time.Time   // sysfs is checked often until this time
 }
 
 type softContext struct {
-	folder os.FileInfo            // of the device in sysfs
-	list   **C.struct_ibv_context // of rdma_get_devices; librdmacm frees no context of a list that exists
+	folder os.FileInfo            // the device's folder in sysfs
+	list   **C.struct_ibv_context // a list of rdma_get_devices; librdmacm keeps the contexts in it
 }
 
-// renew replaces soft.list by a new list, in which devices that have been removed are missing. If
-// v's own device is missing, renew keeps the old list.
+// renew replaces soft.list, the list of the context v, by a new list of rdma_get_devices, which
+// lacks removed devices. If the new list lacks v, renew keeps the old one.
 func (soft *softContext) renew(v *C.struct_ibv_context) {
 	list := C.cv_cm_devices()
 	if list == nil {
@@ -59,10 +59,10 @@ func (soft *softContext) renew(v *C.struct_ibv_context) {
 	C.rdma_free_devices(list)
 }
 
-// The time between two checks of sysfs. It is removalPoll without the kernel's reports (uevents).
-// With them it is removalCheck, in case a report is lost. A report comes before the device leaves
-// sysfs, so for removalHurry after a report the time is removalQuick. When a device is removed, the
-// kernel waits about this time for librdmacm's contexts.
+// Times between two checks of sysfs. Without the kernel's reports of removals (uevents) the time is
+// removalPoll. With reports it is removalCheck, in case a report is lost. A report comes before the
+// device leaves sysfs. So after a report the time is removalQuick, for as long as removalHurry.
+// When a device is removed, the kernel waits for librdmacm's contexts until about the next check.
 const (
 	removalPoll  = 500 * time.Millisecond
 	removalCheck = 10 * time.Second
@@ -70,8 +70,8 @@ const (
 	removalHurry = 5 * time.Second
 )
 
-// keepContext records the device context that librdmacm has chosen for an id. If it has chosen none
-// yet, v is nil and keepContext does nothing.
+// keepContext records the device context that librdmacm has chosen for an id. If librdmacm has not
+// chosen a context yet, v is nil and keepContext does nothing.
 func keepContext(v *C.struct_ibv_context) {
 	s := &softContexts
 	s.mu.Lock()
@@ -122,7 +122,8 @@ func contexts(list **C.struct_ibv_context) iter.Seq[*C.struct_ibv_context] {
 	}
 }
 
-// borrowed reports whether the Context that CMID.Context made of v has open objects.
+// borrowed reports whether CMID.Context has returned a Context for v, and objects of this Context
+// are open.
 func borrowed(v *C.struct_ibv_context) bool {
 	cmContexts.mu.Lock()
 	defer cmContexts.mu.Unlock()
@@ -144,7 +145,7 @@ func watchRemovals() {
 	s.timer = time.AfterFunc(removalPause(), releaseRemoved)
 }
 
-// hurry makes the checks of sysfs frequent for removalHurry.
+// hurry makes the checks of sysfs frequent for the time removalHurry.
 func hurry() {
 	s := &softContexts
 	s.mu.Lock()
@@ -209,7 +210,7 @@ func (soft *softContext) release(v *C.struct_ibv_context) bool {
 	unix.Close(null)
 	C.rdma_free_devices(soft.list)
 	delete(s.m, v)
-	for other, soft := range s.m { // their lists contain v too
+	for other, soft := range s.m { // the lists of other contexts contain v, too
 		if soft != nil {
 			soft.renew(other)
 		}

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// cmStep is the latest step of an id: a call that moves it, or the event that Get has returned.
+// cmStep is the latest step of an id: a call that changes the id's state, or an event of the id
+// that Get has returned.
 type cmStep uint32
 
 const (
@@ -20,10 +21,10 @@ const (
 	cmReject
 	cmEstablish
 	cmDisconnect
-	cmEvents // the events are from here, in the order of CMEventType
+	cmEvents // the first event; all events follow in the order of CMEventType
 )
 
-// Steps that calls need.
+// The events after which some calls are allowed.
 const (
 	cmAddrResolved    = cmEvents + cmStep(CMEventAddrResolved)
 	cmAddrError       = cmEvents + cmStep(CMEventAddrError)
@@ -45,11 +46,12 @@ func (s cmStep) String() string {
 	return CMEventType(s - cmEvents).String()
 }
 
-// cmRule is what a call of an id needs and does.
+// cmRule describes a call on an id: the steps after which the id allows the call, and the step to
+// which the call leads.
 type cmRule struct {
 	verb  string
-	to    cmStep   // the step that the call is, or cmCreateID if it is none
-	after []cmStep // the steps after which the id allows the call; the advice names the first
+	to    cmStep   // the id's step after the call; cmCreateID: the call does not change the step
+	after []cmStep // the id allows the call after these steps; advice names the first of them
 }
 
 var cmRules = map[string]cmRule{
@@ -72,10 +74,10 @@ var cmRules = map[string]cmRule{
 	"SetAckTimeout": {"rdma_set_option", cmCreateID, []cmStep{cmCreateID, cmBindAddr}},
 }
 
-// notBound is the advice for what an id allows only on a device.
+// notBound is the advice for calls that need an id that is bound to a device.
 const notBound = "the id is not bound to a device yet: BindAddr or ResolveAddr first"
 
-// cmUp is the way of an id that connects.
+// cmUp lists the steps of an id that connects, in order.
 var cmUp = []cmStep{cmCreateID, cmResolveAddr, cmAddrResolved, cmResolveRoute, cmRouteResolved, cmConnect,
 	cmConnectResponse}
 
@@ -89,8 +91,8 @@ func cmAdvice(call string, at cmStep) string {
 	return fmt.Sprintf("%s on an id after %v: it needs %v: %s", call, at, after[0], cmWay(at, after[0]))
 }
 
-// cmWay returns the calls that lead an id from a step to another. If there is no way they begin
-// with a new id.
+// cmWay returns the calls that lead an id from one step to another. If no calls do, it returns the
+// calls that lead a new id to that step.
 func cmWay(at, to cmStep) string {
 	switch to {
 	case cmCreateID:
@@ -106,7 +108,7 @@ func cmWay(at, to cmStep) string {
 		return "BindAddr on a new id"
 	}
 	if at == cmBindAddr {
-		at = cmCreateID // ResolveAddr is for both
+		at = cmCreateID // ResolveAddr is allowed after both
 	}
 	from, end := slices.Index(cmUp, at), slices.Index(cmUp, to)
 	on := "first"

@@ -15,8 +15,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestCMStates: what an id does not allow after its latest step is refused by an error that names
-// the step, the call and what to do.
+// TestCMStates: if an id does not allow a call after its latest step, the error names the step, the
+// call and what to do.
 func TestCMStates(t *testing.T) {
 	ctx := openDevice(t)
 	e := newEnd(t, ctx)
@@ -73,7 +73,7 @@ func TestCMStates(t *testing.T) {
 		"Establish": "CONNECT_RESPONSE: Connect first", "Accept": request, "Disconnect": connected,
 	})
 	if ctx.Name() != "loop0" {
-		return // the rest has been seen on the loop device alone: Linux lets a listener disconnect
+		return // the rest is for the loop device: Linux lets a listener disconnect
 	}
 	refused(lid, "Listen", map[string]string{
 		"BindAddr": "CreateID: a new id", "Listen": "BindAddr: BindAddr on a new id",
@@ -84,7 +84,7 @@ func TestCMStates(t *testing.T) {
 	refused(server, "CONNECT_REQUEST", map[string]string{
 		"BindAddr": "CreateID: a new id", "Connect": "ROUTE_RESOLVED: ResolveAddr, ResolveRoute on a new id",
 	})
-	// What it said: the id of the event rejects.
+	// Does what the advice said: Reject on the id of the event.
 	assert.NilError(t, calls["Reject"](server))
 	want(t, ch, CMEventRejected)
 	assert.Equal(t, cmStep(server.step.Load()), cmReject)
@@ -100,8 +100,9 @@ func TestCMStates(t *testing.T) {
 	assert.NilError(t, bound.Listen(1))
 }
 
-// TestCMAdvice: for each call and each step, without a device. The advice is empty where the step
-// allows the call. Elsewhere it names call, step and need.
+// TestCMAdvice checks the advice for each call after each step, without a device. The advice is
+// empty if the step allows the call. Otherwise it names the call, the step, and the step that the
+// call needs.
 func TestCMAdvice(t *testing.T) {
 	for call, rule := range cmRules {
 		assert.Assert(t, len(rule.after) > 0, call)

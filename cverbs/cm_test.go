@@ -13,8 +13,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// Two queue pairs that are not on their ids (made from an ordinary context) are connected, exchange
-// data, and are disconnected.
+// Two queue pairs that were not created on their ids, but from an ordinary context, are connected,
+// exchange data, and are disconnected.
 func TestCMExternalQP(t *testing.T) {
 	ctx := openDevice(t)
 	addrs := localAddrs(t, ctx)
@@ -41,13 +41,13 @@ func TestCMExternalQP(t *testing.T) {
 
 			assert.NilError(t, client.Disconnect())
 			assert.Equal(t, want(t, sch, CMEventDisconnected).ID, server)
-			assert.NilError(t, server.Disconnect()) // answers the peer
+			assert.NilError(t, server.Disconnect()) // answers the peer's Disconnect
 			want(t, cch, CMEventDisconnected)
 		})
 	}
 }
 
-// Queue pairs on their ids: librdmacm moves them.
+// Queue pairs that were created on their ids: librdmacm moves them through their states.
 func TestCMOwnQP(t *testing.T) {
 	ctx := openDevice(t)
 	notOnLoop(t, ctx)
@@ -127,7 +127,7 @@ func TestCMReject(t *testing.T) {
 	assert.NilError(t, lid.Close())
 	client = resolve(t, cch, to)
 	if err := client.Connect(ConnParam{QPNum: e.qp.Num()}); err != nil {
-		isErr(t, err, syscall.ECONNREFUSED) // iWARP may know at once
+		isErr(t, err, syscall.ECONNREFUSED) // on iWARP Connect itself may return it
 		return
 	}
 	ev = want(t, cch, CMEventRejected)
@@ -161,21 +161,22 @@ func TestCMMigrate(t *testing.T) {
 	assert.NilError(t, id.ResolveAddr(netip.AddrPort{}, lid.LocalAddr(), time.Second))
 	want(t, one, CMEventAddrResolved)
 	assert.NilError(t, id.Migrate(two))
-	assert.NilError(t, one.Close()) // nothing of it is left
+	assert.NilError(t, one.Close()) // no id uses the channel any more
 	isErr(t, two.Close(), ErrInUse)
 	assert.NilError(t, id.ResolveRoute(time.Second))
 	want(t, two, CMEventRouteResolved)
 	isErr(t, id.Migrate(one), ErrClosed)
 	isErr(t, id.Migrate(nil), syscall.EINVAL)
 
-	// Again and back: only the latest channel is in use, and has the events.
+	// The id moves to another channel and back: only the latest channel is in use, and delivers the
+	// events.
 	three := closing[*EventChannel](t)(CreateEventChannel())
 	for _, to := range []*EventChannel{three, two, two, three} {
 		assert.NilError(t, id.Migrate(to))
 		assert.ErrorContains(t, to.Close(), "in use by 1 CMID")
 	}
 	assert.NilError(t, two.Close())
-	// So with a listener: its requests are of the channel that it is on.
+	// A listener moves, too: its requests come to its current channel.
 	four := closing[*EventChannel](t)(CreateEventChannel())
 	assert.NilError(t, lid.Migrate(four))
 	assert.NilError(t, sch.Close())
@@ -190,8 +191,8 @@ func TestCMMigrate(t *testing.T) {
 	}
 }
 
-// Calls on which librdmacm would crash, and arguments out of range, return an error that names the
-// argument.
+// Calls in which librdmacm would crash, and calls with arguments out of range, return an error that
+// names the argument.
 func TestCMBadInput(t *testing.T) {
 	openDevice(t)
 	ch := closing[*EventChannel](t)(CreateEventChannel())
@@ -243,7 +244,7 @@ func TestCMUnreachableAddress(t *testing.T) {
 	id := closing[*CMID](t)(ch.CreateID(PortSpaceTCP))
 	err := id.ResolveAddr(netip.AddrPort{}, netip.MustParseAddrPort("203.0.113.77:5000"), 200*time.Millisecond)
 	if err != nil {
-		t.Log(err) // no route at all
+		t.Log(err) // this host has no route
 		return
 	}
 	ev := want(t, ch, CMEventAddrError)
@@ -301,7 +302,7 @@ func TestCMCloseWithPendingEvents(t *testing.T) {
 	assert.NilError(t, ch.Close())
 }
 
-// ECE options reach both peers unchanged; of VendorID only the low 24 bits do.
+// ECE options reach both peers unchanged. Of VendorID only the low 24 bits reach the peer.
 func TestCMECE(t *testing.T) {
 	ctx := openRoCE(t)
 	notOnLoop(t, ctx)

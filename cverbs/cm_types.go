@@ -64,7 +64,7 @@ const (
 	CMEventRouteResolved   CMEventType = 2
 	CMEventRouteError      CMEventType = 3
 	CMEventConnectRequest  CMEventType = 4
-	CMEventConnectResponse CMEventType = 5 // active side, no QP on the id, not iWARP: move the QP to RTS, then Establish
+	CMEventConnectResponse CMEventType = 5 // the peer has accepted, and the id has no QP; see CMID.Connect
 	CMEventConnectError    CMEventType = 6
 	CMEventUnreachable     CMEventType = 7
 	CMEventRejected        CMEventType = 8
@@ -109,7 +109,7 @@ type ConnParam struct {
 	FlowControl        bool
 	RetryCount         uint8 // 0 to 7; ignored by Accept
 	RNRRetryCount      uint8 // 0 to 7; 7 is unlimited
-	SRQ                bool  // the QP uses a shared receive queue; ignored when the id has a QP of its own
+	SRQ                bool  // the QP uses a shared receive queue; ignored if CMID.CreateQP created the QP
 	QPNum              uint32
 }
 
@@ -122,8 +122,7 @@ type ECE struct {
 }
 
 // CMEvent is a copy of one connection manager event, which is already acknowledged. On InfiniBand
-// and RoCE PrivateData is as long as the field of the message that carries it, and padded with
-// zeroes.
+// and RoCE PrivateData is padded with zeroes to the length of the message's field for private data.
 type CMEvent struct {
 	Type     CMEventType
 	Status   int   // 0, a negative errno, or for REJECTED a reason of the transport

@@ -7,7 +7,7 @@ import "C"
 
 import "math"
 
-// Counters are counters of the device for the packets or the bytes of flows.
+// Counters is a set of counters of the device, which count packets or bytes of flows.
 type Counters struct {
 	life life
 	c    *C.struct_ibv_counters
@@ -34,8 +34,8 @@ func (c *Context) CreateCounters() (*Counters, error) {
 }
 
 // Attach makes the counter with the given index count the packets or the bytes of a flow. If flow
-// is nil the counter counts for every flow that is created with these Counters in a FlowCount; call
-// Attach before CreateFlow then. Errors: ErrNotSupported.
+// is nil, the counter counts for every flow that is created with these Counters in a FlowCount. In
+// this case call Attach before CreateFlow. Errors: ErrNotSupported.
 //
 // Implements: ibv_attach_counters_point_flow.
 func (k *Counters) Attach(flow *Flow, what CounterKind, index uint32) error {

@@ -24,8 +24,8 @@ type CQ struct {
 	h     uintptr
 	depth atomic.Int64
 	fired atomic.Bool
-	armed bool       // has a channel, so Arm works
-	how   C.uint32_t // how C polls the queue: CV_EXTENDED, CV_RXE, fields
+	armed bool       // the queue has a channel, so Arm works
+	how   C.uint32_t // flags for polls in C: CV_EXTENDED, CV_RXE, and the bits of WCFields
 	alone serial
 }
 
@@ -106,7 +106,7 @@ func (q *CQ) finish(verb string, v *C.struct_ibv_cq, err error, depth int) error
 }
 
 // Poll takes up to len(wc) completions and returns their number. Fewer than len(wc) means that the
-// queue is empty. It does not allocate. Errors: ErrClosed.
+// queue is empty. Poll does not allocate. Errors: ErrClosed.
 //
 // Implements: ibv_poll_cq.
 func (q *CQ) Poll(wc []WC) (int, error) { return orZero(q).poll(wc, 1) }
@@ -135,7 +135,7 @@ func (q *CQ) poll(wc []WC, polls int) (int, error) {
 		C.uint32_t(min(len(wc), 1<<20)), C.uint32_t(polls), q.how)))
 }
 
-// polled converts the result of a poll in C.
+// polled converts the result of cv_poll_cq or cv_poll_cq_ex into a count and an error.
 func polled(n int) (int, error) {
 	if uint(n) < C.CV_YIELD {
 		return n, nil
@@ -143,7 +143,8 @@ func polled(n int) (int, error) {
 	return polledRest(n)
 }
 
-// polledRest handles the rare results: an error, and a count with CV_YIELD, for which it yields.
+// polledRest handles the rare results: an error, or a count with CV_YIELD. For the latter it yields
+// to other goroutines.
 func polledRest(n int) (int, error) {
 	switch {
 	case n == C.CV_CLOSED:

@@ -39,7 +39,7 @@ func TestCQSize(t *testing.T) {
 	}
 }
 
-// Resize below the number of queued completions fails and loses none.
+// Resize below the number of queued completions fails, and loses no completion.
 func TestCQResizeBelowContent(t *testing.T) {
 	a, b := newPair(t, openRoCE(t))
 	assert.NilError(t, a.scq.Resize(400))
@@ -88,8 +88,8 @@ func TestChannelWait(t *testing.T) {
 	assert.Assert(t, !cq.Fired(), "Fired is taken once")
 	assert.Equal(t, poll(t, cq, 1)[0].Status, WCSuccess)
 
-	// Without Arm there is no event. After Arm there is one, which an expired deadline also
-	// returns.
+	// Without Arm there is no event. After Arm there is one event, which Wait returns even with an
+	// expired deadline.
 	b.recv(1, b.sge(0, 8))
 	a.send(SendWR{Opcode: OpSend}, a.sge(0, 8))
 	poll(t, cq, 1)
@@ -106,8 +106,8 @@ func TestChannelWait(t *testing.T) {
 	assert.Equal(t, n, 1)
 }
 
-// Armed for solicited completions only: a plain completion makes no event; a solicited one and an
-// error do.
+// The queue is armed for solicited completions only: an ordinary completion causes no event; a
+// solicited completion and an error do.
 func TestChannelSolicited(t *testing.T) {
 	ch, cq, a, b := armedPair(t)
 	assert.NilError(t, cq.Arm(true))
@@ -180,11 +180,11 @@ func TestChannelWake(t *testing.T) {
 	reason := errors.New("enough")
 	cancel(reason)
 	assert.Equal(t, <-done, reason)
-	_, err = ch.Wait(time.Now().Add(10 * time.Millisecond)) // the cancelled wait left nothing behind
+	_, err = ch.Wait(time.Now().Add(10 * time.Millisecond)) // the cancelled wait has no effect on the next one
 	assert.Assert(t, errors.Is(err, os.ErrDeadlineExceeded), "%v", err)
 }
 
-// Close ends a blocked Wait and every later one.
+// Close ends a blocked Wait; every later Wait fails.
 func TestChannelCloseWhileWaiting(t *testing.T) {
 	ctx := openDevice(t)
 	ch := closing[*CompChannel](t)(ctx.CreateCompChannel())

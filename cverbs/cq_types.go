@@ -7,10 +7,10 @@ import (
 
 // CQInit describes an extended completion queue to create.
 type CQInit struct {
-	Depth   int          // completions, at least; see Context.CreateCQ
+	Depth   int          // the least number of completions; see Context.CreateCQ
 	Channel *CompChannel // nil: the queue can only be polled
 	Vector  int          // 0 to NumCompVectors-1
-	Fields  WCFields     // what a poll reads of a completion; 0: WCFieldsStandard
+	Fields  WCFields     // fields of completions that polls read; 0: WCFieldsStandard
 	Flags   CQFlags
 
 	// Domain, if it is not nil, must be a parent domain. The queue then belongs to the thread
@@ -41,9 +41,9 @@ var cqFlagNames = []bitName{{1 << 0, "SINGLE_THREADED"}, {1 << 1, "IGNORE_OVERRU
 func (f CQFlags) String() string { return bitNames(cqFlagNames, uint32(f)) }
 
 // WCFields selects the fields of WC and WCEx that polls of an extended completion queue read. ID,
-// Status, Opcode, VendorErr and Flags need no bit. Each selected field costs one call in C for each
-// completion. QPNum and the two times are read for sends and receives, the other fields for
-// receives only.
+// Status, Opcode, VendorErr and Flags need no bit. QPNum is read in every completion, the two times
+// in every successful one, and the other fields in successful completions of receives. Reading a
+// field costs one function call in C.
 type WCFields uint32
 
 // Fields of completions, with the values of enum ibv_create_cq_wc_flags.
@@ -62,7 +62,7 @@ const (
 	WCFieldWallClock    WCFields = 1 << 11
 
 	// WCFieldsStandard are all fields of WC except PKeyIndex, which only an ordinary queue reports.
-	// Every device with extended queues supports them.
+	// Every device with extended queues supports these fields.
 	WCFieldsStandard WCFields = 1<<7 - 1
 
 	wcFieldsKnown = 1<<12 - 1
@@ -81,22 +81,22 @@ func (f WCFields) String() string { return bitNames(wcFieldNames, uint32(f)) }
 
 // WCEx is one completion of an extended queue: a flat struct of 88 bytes with the same layout in C.
 // A field that CQInit.Fields did not select is 0. If Status is not WCSuccess, only ID, Status,
-// VendorErr and QPNum are set. In the completion of a send Flags is 0, and so are the fields that
-// belong to receives, such as ByteLen.
+// VendorErr and QPNum are set. In the completion of a send, Flags and the fields of receives, such
+// as ByteLen, are 0.
 type WCEx struct {
 	WC
 	Timestamp uint64 // WCFieldTimestamp: the device's clock at the completion; see DeviceAttr.Elapsed
 	WallClock uint64 // WCFieldWallClock: nanoseconds since 1970, by the host's clock
 	TMTag     uint64 // WCFieldTM: the tag of the message
-	TMPriv    uint32 // WCFieldTM: what the sender put beside the tag
-	FlowTag   uint32 // WCFieldFlowTag: of the flow rule that directed the packet here; 24 bits
-	CVLAN     uint16 // WCFieldCVLAN: of a raw packet
+	TMPriv    uint32 // WCFieldTM: the data that the sender added to the tag
+	FlowTag   uint32 // WCFieldFlowTag: the tag of the flow rule that matched the packet; 24 bits
+	CVLAN     uint16 // WCFieldCVLAN: the VLAN tag of a raw packet
 }
 
-// Elapsed returns the time between two values of the device's clock, of which from is the earlier
-// one. The values are those of [WCEx.Timestamp] or [Context.Clock]. The clock wraps around at
-// TimestampMask, so the time must be shorter than one round. Elapsed returns 0 if the device does
-// not report the rate of its clock (HCACoreClock).
+// Elapsed returns the time that passed between two values of the device's clock, as
+// [WCEx.Timestamp] and [Context.Clock] return them. The value from is the earlier one. The clock
+// wraps around at TimestampMask, so the time must be shorter than one period of the clock. Elapsed
+// returns 0 if the device does not report the rate of its clock (HCACoreClock).
 //
 // Extension.
 func (a *DeviceAttr) Elapsed(from, to uint64) time.Duration {

@@ -45,7 +45,7 @@ struct ibv_ah *cv_ah_of(uint64_t token)
 	return ahs.slot[i].ah;
 }
 
-static uint64_t keep(struct ibv_ah *ah) // ah is NULL if it could not be created; returns a token, or 0
+static uint64_t keep(struct ibv_ah *ah) // returns a token for ah, or 0 with errno set
 {
 	uint64_t token = 0;
 	uint32_t i;
@@ -103,7 +103,8 @@ int cv_ah_destroy(uint64_t token)
 
 // ---- data path
 
-// Segment count, opcode, flags and immediate data are adjacent in both structs and copied at once.
+// Segment count, opcode, flags and immediate data are adjacent in both structs, and are copied
+// together.
 enum { TOGETHER = 16 };
 _Static_assert(offsetof(struct ibv_send_wr, imm_data) + 4 - offsetof(struct ibv_send_wr, num_sge) == TOGETHER,
 	"ibv_send_wr");
@@ -111,7 +112,8 @@ _Static_assert(offsetof(struct cv_send_wr, imm) + 4 - offsetof(struct cv_send_wr
 _Static_assert(offsetof(struct ibv_send_wr, opcode) - offsetof(struct ibv_send_wr, num_sge) == 4, "ibv_send_wr");
 _Static_assert(offsetof(struct ibv_send_wr, send_flags) - offsetof(struct ibv_send_wr, num_sge) == 8, "ibv_send_wr");
 
-// Copies the other fields that the opcode uses. Returns why the request is refused, or 0.
+// Copies the remaining fields that the opcode uses. Returns 0, or an error code if the request is
+// refused.
 static int convert_rest(const struct ibv_qp *qp, const struct cv_send_wr *w, struct ibv_send_wr *o)
 {
 	if (qp->qp_type == IBV_QPT_XRC_SEND)
@@ -154,9 +156,9 @@ static int convert_rest(const struct ibv_qp *qp, const struct cv_send_wr *w, str
 	return CV_BAD_OPCODE;
 }
 
-// Adds the number of accepted requests to p->n, after a post of a chain of k requests returned rc.
-// Returns 1 if all were accepted. Otherwise it sets p->rc and returns 0. refused is the byte offset
-// of the refused request in the chain.
+// Handles the result rc of posting a chain of k requests: adds the number of accepted requests to
+// p->n. Returns 1 if all were accepted. Otherwise it sets p->rc and returns 0. refused is the byte
+// offset of the refused request in the chain, and size the size of one request.
 static inline int took(struct cv_posted *p, int rc, uint32_t k, uintptr_t refused, size_t size)
 {
 	if (!rc) {
@@ -169,7 +171,7 @@ static inline int took(struct cv_posted *p, int rc, uint32_t k, uintptr_t refuse
 	return 0;
 }
 
-// Converts a request. Returns why it is refused, or 0.
+// Converts a request. Returns 0, or an error code if the request is refused.
 static inline int convert_send(const struct ibv_qp *qp, const struct cv_send_wr *w, struct ibv_sge *sg, uint32_t nsg,
 	uint32_t max_sge, struct ibv_send_wr *o)
 {
@@ -186,7 +188,7 @@ static inline int convert_send(const struct ibv_qp *qp, const struct cv_send_wr 
 	}
 	memcpy((char *)o + offsetof(struct ibv_send_wr, num_sge), (const char *)w + offsetof(struct cv_send_wr, num_sge),
 		TOGETHER);
-	if (w->opcode == IBV_WR_SEND && qp->qp_type == IBV_QPT_RC) // needs no other field
+	if (w->opcode == IBV_WR_SEND && qp->qp_type == IBV_QPT_RC) // such a request uses no other field
 		return 0;
 	return convert_rest(qp, w, o);
 }
@@ -220,7 +222,8 @@ static struct cv_posted post_send_chain(struct ibv_qp *qp, const struct cv_send_
 	return p;
 }
 
-// Posts one request, as most posts do. One request needs little memory, while a chain is large.
+// Posts one request, which is the most frequent case. One request needs much less of the stack than
+// a chain.
 static inline struct cv_posted post_one_send(struct ibv_qp *qp, const struct cv_send_wr *w, struct ibv_sge *sg,
 	uint32_t nsg, uint32_t max_sge)
 {
@@ -257,7 +260,7 @@ struct cv_posted cv_post_send(const uintptr_t *gate, const struct cv_send_wr *wr
 	return p;
 }
 
-// Posts a chain to the queue that is not NULL; the other two are.
+// Posts a chain to qp, srq or wq. Two of the three are NULL.
 static inline int post_recvs(struct ibv_qp *qp, struct ibv_srq *srq, struct ibv_wq *wq, struct ibv_recv_wr *chain,
 	struct ibv_recv_wr **bad)
 {
@@ -363,7 +366,8 @@ struct cv_posted cv_post_wq_recv(const uintptr_t *gate, const struct cv_recv_wr 
 }
 
 // Go interrupts a goroutine that has run for 10 ms, unless it yields before. But with each yield Go
-// also wakes another thread, which finds nothing to do. So a thread yields only this often.
+// also wakes another thread, which finds nothing to do. So a thread yields at most once in this
+// time.
 static const uint64_t YIELD_EVERY = 2000000; // ns
 
 int cv_yield_due(void)

@@ -7,8 +7,8 @@
 #include "shim.h"
 #include <pthread.h>
 
-// The most requests that are passed to the driver at once. A longer batch is posted as several
-// chains, in one crossing.
+// The largest number of requests that are passed to the driver at once. A longer batch is posted as
+// several chains, in one crossing from Go into C.
 enum { CHAIN = 128 };
 
 // Returns the address handle of a token, or NULL. The caller holds cv_ahs.
@@ -26,9 +26,9 @@ static inline int sge_check(uint32_t first, uint32_t num, uint32_t nsg, uint32_t
 	return (uint64_t)first + num > nsg ? CV_BAD_RANGE : CV_TOO_MANY;
 }
 
-// Reports whether the queue pair has not reached the state from. Some drivers queue a request
-// before they check the state, so that a request that they refuse is sent after all. On iWARP the
-// connection manager changes the state without libibverbs' knowledge, so there only the driver
+// Reports whether the queue pair has not yet reached the given state. Some drivers queue a request
+// before they check the state: they refuse the request, and still send it later. On iWARP the
+// connection manager changes the state without libibverbs' knowledge, so on iWARP only the driver
 // checks.
 static inline int too_early(const struct ibv_qp *qp, enum ibv_qp_state from)
 {
@@ -38,8 +38,8 @@ static inline int too_early(const struct ibv_qp *qp, enum ibv_qp_state from)
 // Returns CV_YIELD if the thread has not yielded for 2 ms, else 0. The caller is inside a gate.
 __attribute__((visibility("hidden"))) int cv_yield_due(void);
 
-// Counts the polls of calls with more than one poll. After every 8192 polls it calls cv_yield_due,
-// which reads the clock. Returns CV_YIELD or 0. The caller is inside a gate.
+// Counts the thread's polls in calls with more than one poll. After every 8192 polls it calls
+// cv_yield_due, which reads the clock. Returns CV_YIELD or 0. The caller is inside a gate.
 static inline int yield_after(uint32_t polls)
 {
 	if (polls > 1 && (cv_me->polled += polls) >= 1 << 13) {

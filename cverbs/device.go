@@ -35,8 +35,9 @@ type Context struct {
 }
 
 // eachDevice calls f for each present device until f returns false. A kernel without RDMA has no
-// devices. eachDevice first checks that enough descriptors are free: without them libibverbs omits
-// devices that it cannot read, and never again loads a driver that it could not load.
+// devices. eachDevice first checks that enough file descriptors are free. Otherwise libibverbs
+// would omit devices that it cannot read, and would never retry to load a driver that it could not
+// load.
 func eachDevice(f func(*C.struct_ibv_device) bool) error {
 	if err := load(); err != nil {
 		return err
@@ -253,7 +254,8 @@ func goPortAttr(a *C.struct_ibv_port_attr) PortAttr {
 	}
 }
 
-// tableIndex checks the index into a port's table of GIDs or P_Keys. C would cut a larger one off.
+// tableIndex checks the index into a port's table of GIDs or P_Keys. C would truncate an index
+// above MaxInt32.
 func tableIndex(verb string, index int) error {
 	if index < 0 || index > math.MaxInt32 {
 		return badArg(verb, "index %d is not in 0..%d", index, math.MaxInt32)

@@ -59,7 +59,7 @@ func TestDevice(t *testing.T) {
 		_, err = ctx.QueryGID(1, port.GIDTableLen-1)
 		assert.Assert(t, err != nil, "an empty entry is no GID")
 	}
-	for _, index := range []int{-1, 1 << 40} { // C would take the second for 0
+	for _, index := range []int{-1, 1 << 40} { // C would truncate the second to 0
 		_, err = ctx.QueryGID(1, index)
 		assert.ErrorContains(t, err, fmt.Sprintf("index %d", index))
 		_, err = ctx.QueryPKey(1, index)

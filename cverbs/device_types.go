@@ -37,8 +37,8 @@ type DeviceInfo struct {
 // Library is a library of rdma-core that this process has opened.
 type Library struct {
 	Name    string // "libibverbs"
-	File    string // its path, with symbolic links resolved
-	Version string // of rdma-core: "44.0"; "" if the file's name does not contain it
+	File    string // path of the file, with symbolic links resolved
+	Version string // version of rdma-core: "44.0"; "" if the file's name contains no version
 }
 
 // AtomicCap is the scope in which a device's atomics are atomic.
@@ -67,7 +67,8 @@ const (
 	DeviceManagedSteer DeviceCaps = 1 << 29
 )
 
-// DeviceAttr holds a device's limits and properties. All processes share each limit.
+// DeviceAttr holds a device's limits and properties. All processes together share the limits on the
+// number of objects, such as MaxQP, and MaxDMSize.
 type DeviceAttr struct {
 	FirmwareVersion  string
 	NodeGUID         uint64
@@ -123,8 +124,8 @@ type DeviceAttr struct {
 	MaxDMSize        uint64 // bytes of device memory
 	RawPacketCaps    RawPacketCaps
 	MaxTSO           uint32  // bytes of one OpTSO
-	TSOQPTypes       QPTypes // that support OpTSO
-	RSSQPTypes       QPTypes // that support RSS
+	TSOQPTypes       QPTypes // types that support OpTSO
+	RSSQPTypes       QPTypes // types that support RSS
 	MaxIndTables     uint32
 	MaxIndTableSize  uint32
 	HashFields       HashFields
@@ -135,7 +136,7 @@ type DeviceAttr struct {
 	PCIAtomicCmpSwap PCIAtomicSizes
 	RateLimitMin     uint32  // kbit/s, of QP.SetRateLimit
 	RateLimitMax     uint32  // kbit/s; 0: the device has no rate limits
-	RateLimitQPTypes QPTypes // that QP.SetRateLimit can limit
+	RateLimitQPTypes QPTypes // types that QP.SetRateLimit can limit
 }
 
 // RawPacketCaps are features that a device has for queue pairs of QPTypeRawPacket.
@@ -257,8 +258,8 @@ var asyncNames = map[AsyncEventType]string{
 // Implements: ibv_event_type_str.
 func (t AsyncEventType) String() string { return enumName(asyncNames, t, "AsyncEventType") }
 
-// AsyncEvent is one asynchronous event. At most one of QP, CQ, SRQ, WQ and Port is set, which is
-// the object that the event is about. If that object has been closed meanwhile its field is nil.
+// AsyncEvent is one asynchronous event. At most one of QP, CQ, SRQ, WQ and Port is set: the object
+// that the event concerns. If this object has been closed meanwhile, its field is nil.
 type AsyncEvent struct {
 	Type AsyncEventType
 	QP   *QP

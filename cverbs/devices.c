@@ -59,8 +59,8 @@ static int start(void) // starts the thread with all signals blocked; returns wh
 	return started;
 }
 
-// elsewhere reports whether the calling thread has entered another network namespace, where other
-// devices may exist.
+// Reports whether the calling thread has entered another network namespace, where other devices may
+// exist.
 static int elsewhere(void)
 {
 	struct stat own, its;
@@ -68,7 +68,7 @@ static int elsewhere(void)
 	return !stat("/proc/self/ns/net", &own) && !stat("/proc/thread-self/ns/net", &its) && own.st_ino != its.st_ino;
 }
 
-static void *on_device_thread(struct call *c) // runs c on the device thread; sets errno as c's call did
+static void *on_device_thread(struct call *c) // runs c on the device thread; sets errno as c->f did
 {
 	pthread_mutex_lock(&lock);
 	if (elsewhere() || !start()) {
@@ -108,7 +108,7 @@ struct ibv_context **cv_cm_devices(void)
 
 struct rdma_event_channel *cv_cm_channel(void)
 {
-	static atomic_int found; // librdmacm looks for devices with its first call only
+	static atomic_int found; // librdmacm looks for devices only in its first call
 	struct call c = {.f = event_channel};
 
 	if (atomic_load(&found))

@@ -11,14 +11,14 @@ import (
 )
 
 // DM is memory on the device. All processes share DeviceAttr.MaxDMSize bytes. Write and Read copy
-// to and from the memory; work requests access it through a region of PD.RegDM.
+// to and from the memory; work requests access the memory through a region of PD.RegDM.
 type DM struct {
 	life life
 	c    *C.struct_ibv_dm
 	ctx  *Context
 	len  int // -1 for imported memory, whose size is not known
 
-	imported bool // of another process, which frees it
+	imported bool // the memory belongs to another process, which frees it
 }
 
 // AllocDM allocates n bytes of device memory, at a device address that is a multiple of 1 <<
@@ -54,7 +54,7 @@ func (c *Context) newDM(verb string, n int, call func() (*C.struct_ibv_dm, error
 	return d, nil
 }
 
-// Len returns the size in bytes as it was requested, or -1 for imported memory.
+// Len returns the requested size in bytes, or -1 for imported memory.
 //
 // Extension.
 func (d *DM) Len() int { return orZero(d).len }

@@ -41,12 +41,13 @@
 // # Lifetime
 //
 // Every object has a Close, which any goroutine may call at any time. Close waits for the calls in
-// flight on the object, then destroys the object. While other objects use the object, Close returns
-// [ErrInUse] and names them. Every call on a closed object, a second Close included, returns
-// [ErrClosed]. A nil object and the zero value count as closed. If the kernel refuses to destroy
-// the object, the object is open as before; calls that came meanwhile have failed with ErrClosed. A
-// Close waits for another one that is under way, and tries too if that one fails. The garbage
-// collector closes nothing.
+// flight on the object, then destroys the object. While other objects use the object, Close
+// destroys nothing and returns [ErrInUse] with their kinds. Every call on a closed object, a second
+// Close included, returns [ErrClosed]. A nil object and the zero value count as closed. If the
+// kernel refuses to destroy the object, Close returns the error. The object then remains open,
+// except a [Context] or a channel, which counts as closed. Calls that other goroutines made during
+// this Close have failed with ErrClosed. A second Close waits for the first one, and tries again if
+// the object is still open. The garbage collector closes nothing.
 //
 // # Concurrency
 //
@@ -85,10 +86,11 @@
 //
 // # Platforms
 //
-// The binding needs linux and cgo, and at build time rdma-core's headers. It opens libibverbs.so.1
-// and librdmacm.so.1 when a program first asks for devices or an event channel. If they are not
-// installed that call returns [ErrNotSupported]. [Libraries] returns which files were opened. On
-// other platforms the same exported API exists, and every constructor returns [ErrNotSupported].
+// The binding needs linux and cgo, and at build time rdma-core's headers. The first call that needs
+// no object, such as [OpenDevice] or [CreateEventChannel], opens libibverbs.so.1 and
+// librdmacm.so.1. If they are not installed, this call returns [ErrNotSupported]. [Libraries]
+// returns the files that were opened. On other platforms the same exported API exists, and every
+// constructor returns [ErrNotSupported].
 //
 //go:generate go run ./internal/genstub
 package cverbs

@@ -15,10 +15,10 @@ var (
 	ErrClosed error = closedError{}
 	// ErrInUse is wrapped by the error that Close returns while other objects use the object.
 	ErrInUse = errors.New("in use")
-	// ErrNotSupported is the error of every constructor on platforms without verbs (not linux, or
-	// no cgo), and if libibverbs or librdmacm is not installed. errors.Is also matches it if the
-	// device, the kernel, or a library that is older than the headers lacks a call (EOPNOTSUPP,
-	// ENOSYS).
+	// ErrNotSupported is the error of every constructor on platforms without verbs (not linux, or no
+	// cgo), and if libibverbs or librdmacm is not installed. errors.Is also matches ErrNotSupported if
+	// a call failed because it is missing in the device, in the kernel, or in a library that is older
+	// than the headers (EOPNOTSUPP, ENOSYS).
 	ErrNotSupported = errors.New("cverbs: not supported")
 )
 
@@ -64,7 +64,8 @@ func badArg(verb, format string, args ...any) error {
 	return &Error{Verb: verb, Errno: syscall.EINVAL, Advice: fmt.Sprintf(format, args...)}
 }
 
-// fdError returns an error if fd does not fit into a C int, where it would be another descriptor.
+// fdError returns an error if fd does not fit into a C int. C would truncate it to another
+// descriptor.
 func fdError(verb string, fd int) error {
 	if int(int32(fd)) != fd {
 		return badArg(verb, "descriptor %d: it must be at most %d", fd, math.MaxInt32)

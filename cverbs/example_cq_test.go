@@ -9,8 +9,8 @@ import (
 	"github.com/godat/godat/cverbs"
 )
 
-// Measures, by the device's own clock, when a write completes: it has a timestamp then. A device
-// without timestamps is told to do without.
+// Measures by the device's own clock how long a write takes, with the timestamp in its completion.
+// If the device has no timestamps, the example creates a queue without them.
 func ExampleContext_CreateCQEx() {
 	devices, err := cverbs.Devices()
 	check(err)

@@ -20,8 +20,8 @@ type groupMember struct {
 	buf    []byte
 }
 
-// joinGroup makes a queue pair on the device of a local address, and joins the group. The event has
-// what a sender needs.
+// joinGroup creates a queue pair on the device of a local address, and joins the group. The event
+// that it returns contains the path and the keys that a sender needs.
 func joinGroup(local, group netip.Addr, as cverbs.JoinFlag) (m groupMember, joined cverbs.CMEvent) {
 	var err error
 	m.events, err = cverbs.CreateEventChannel()
@@ -55,7 +55,7 @@ func (m groupMember) segment(n int) []cverbs.SGE {
 	return []cverbs.SGE{{Addr: m.mr.Addr(), Length: uint32(n), LKey: m.mr.LKey()}}
 }
 
-// completion polls for 10 seconds.
+// completion polls for a completion, for at most 10 seconds.
 func (m groupMember) completion() cverbs.WC {
 	wc := make([]cverbs.WC, 1)
 	for range 10000 {
@@ -70,7 +70,7 @@ func (m groupMember) completion() cverbs.WC {
 	return wc[0]
 }
 
-// close leaves the group first: a queue pair that is attached to one cannot be closed.
+// close leaves the group first, because a queue pair that is attached to a group cannot be closed.
 func (m groupMember) close(group netip.Addr) {
 	check(m.id.LeaveMulticast(group))
 	check(m.qp.Close())
@@ -81,8 +81,8 @@ func (m groupMember) close(group netip.Addr) {
 	check(m.events.Close())
 }
 
-// One sends a text to a multicast group, two receive it. All three are on the first RoCE device of
-// this host, on its IPv4 address.
+// One queue pair sends a text to a multicast group, and two receive it. All three use the first
+// RoCE device of this host that has an IPv4 address.
 func ExampleCMID_JoinMulticast() {
 	local, ok := firstRoCE()
 	if !ok {

@@ -8,9 +8,9 @@ import (
 	"github.com/godat/godat/cverbs"
 )
 
-// Posts two requests to an extended queue pair, in one crossing into C: a write whose data come
-// from three places, copied during the post, and a send with a number that tells the peer. Both are
-// posted, or none.
+// Posts two requests to an extended queue pair, in one crossing into C: a write whose inline data
+// is copied from three places during the post, and a send whose immediate data tells the peer the
+// length. Either both requests are posted, or neither.
 func ExamplePD_CreateQP() {
 	devices, err := cverbs.Devices()
 	check(err)
@@ -27,7 +27,8 @@ func ExamplePD_CreateQP() {
 	check(err)
 	defer cq.Close()
 
-	// One buffer: the parts of the record, and behind them the place that the peer opens to us.
+	// One buffer contains the parts of the record, and after them the memory that the peer lets us
+	// write to.
 	buf := make([]byte, 400)
 	copy(buf[0:], "name=")
 	copy(buf[100:], "godat")
@@ -36,7 +37,7 @@ func ExamplePD_CreateQP() {
 	check(err)
 	defer mr.Close()
 
-	// SendOps makes the queue pairs extended ones, for these operations.
+	// The operations (SendOps) make the queue pairs extended ones.
 	qp := connected(ctx, pd, cq, cverbs.WithRDMAWrite|cverbs.WithSendWithImm)
 	defer qp[0].Close()
 	defer qp[1].Close()
@@ -55,7 +56,7 @@ func ExamplePD_CreateQP() {
 		[]cverbs.SGE{place(0, 5), place(100, 5), place(200, 1)})
 	check(err)
 
-	wc := make([]cverbs.WC, 2) // of the receive, and of the second request
+	wc := make([]cverbs.WC, 2) // completions of the receive and of the second request
 	for got := 0; got < len(wc); time.Sleep(time.Millisecond) {
 		n, err := cq.Poll(wc[got:])
 		check(err)

@@ -10,7 +10,7 @@ import (
 	"github.com/godat/godat/cverbs"
 )
 
-// Where there is a device each example runs, and prints what its last comment says.
+// If there is a device, each example runs, and prints what its last comment says.
 func TestExample(t *testing.T) {
 	needDevice(t)
 	assert.Equal(t, printed(t, Example), "42 SUCCESS written by RDMA\n")
@@ -63,7 +63,7 @@ func hasExtendedQP() bool {
 	return true
 }
 
-// printed returns what f prints.
+// printed runs f and returns what it prints.
 func printed(t *testing.T, f func()) string {
 	t.Helper()
 	r, w, err := os.Pipe()

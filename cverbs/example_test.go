@@ -9,8 +9,8 @@ import (
 	"github.com/godat/godat/cverbs"
 )
 
-// Writes a text into the memory of a peer, which here is a second queue pair on the first device of
-// this host.
+// Writes a text into the memory of a peer. Here the peer is a second queue pair on the same device,
+// the first one of this host.
 func Example() {
 	devices, err := cverbs.Devices()
 	check(err)
@@ -27,7 +27,7 @@ func Example() {
 	check(err)
 	defer cq.Close()
 
-	// One buffer: the text at its start, the place that the peer opens to us behind it.
+	// One buffer contains the text, and after it the memory that the peer lets us write to.
 	buf := make([]byte, 200)
 	copy(buf, "written by RDMA")
 	mr, err := pd.RegMR(buf, cverbs.AccessLocalWrite|cverbs.AccessRemoteWrite)
@@ -56,8 +56,8 @@ func Example() {
 	// On a host with a device this prints: 42 SUCCESS written by RDMA
 }
 
-// connected makes two queue pairs that are connected with each other; extended ones if there are
-// operations.
+// connected creates two queue pairs that are connected to each other. If ops is not 0 they are
+// extended queue pairs.
 func connected(ctx *cverbs.Context, pd *cverbs.PD, cq *cverbs.CQ, ops cverbs.SendOps) (qp [2]*cverbs.QP) {
 	init := cverbs.QPInit{SendCQ: cq, RecvCQ: cq, SendOps: ops,
 		Cap: cverbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}}
@@ -91,8 +91,8 @@ func check(err error) {
 	}
 }
 
-// Registers much more memory than is in use: with on-demand paging its pages are not pinned, but
-// mapped when they are used. A device without it needs the memory pinned.
+// Registers more memory than is in use. With on-demand paging the pages of the memory are not
+// pinned, but mapped when the device uses them. A device without on-demand paging pins the memory.
 func ExamplePD_AdviseMR() {
 	devices, err := cverbs.Devices()
 	check(err)
@@ -119,7 +119,7 @@ func ExamplePD_AdviseMR() {
 	check(err)
 	defer mr.Close()
 
-	// The first pages will be used soon: have them mapped now.
+	// The first pages will be used soon, so let the device map them now.
 	soon := cverbs.SGE{Addr: mr.Addr(), Length: 64 << 10, LKey: mr.LKey()}
 	err = pd.AdviseMR(cverbs.AdvicePrefetchWrite, cverbs.AdviseFlush, []cverbs.SGE{soon})
 	if err != nil && !errors.Is(err, cverbs.ErrNotSupported) {
@@ -129,11 +129,12 @@ func ExamplePD_AdviseMR() {
 	// On a host with a device this prints: 1048576 bytes are registered
 }
 
-// Waits for completions without polling: arm the queue, poll until it is empty, because a
-// completion may have come before it was armed, and then wait.
+// Waits for completions without busy polling: arms the queue, polls until the queue is empty, and
+// then waits. The polls are necessary because a completion may have come before the queue was
+// armed.
 func ExampleCompChannel_Wait() {
-	var channel *cverbs.CompChannel // of Context.CreateCompChannel
-	var cq *cverbs.CQ               // of Context.CreateCQ, with the channel
+	var channel *cverbs.CompChannel // from Context.CreateCompChannel
+	var cq *cverbs.CQ               // from Context.CreateCQ, with the channel
 	handle := func(cverbs.WC) {}
 
 	wc := make([]cverbs.WC, 32)

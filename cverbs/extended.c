@@ -10,7 +10,7 @@
 
 enum {
 	MAX_GATHERED = 1024, // bytes
-	ATOMIC_WRITE = 15, // IBV_WR_ATOMIC_WRITE; headers before rdma-core 44 lack it and its bit
+	ATOMIC_WRITE = 15, // IBV_WR_ATOMIC_WRITE; headers before rdma-core 44 lack this opcode and the next bit
 	WITH_ATOMIC_WRITE = 1 << 12,
 };
 
@@ -82,26 +82,26 @@ struct ibv_qp *cv_open_xrc_qp(struct ibv_xrcd *xrcd, uint32_t num, uintptr_t han
 	return ibv_open_qp(xrcd->context, &attr);
 }
 
-// Copies the data of all segments to the buffer to of MAX_GATHERED bytes. If to is NULL it copies
-// nothing. Returns the length of the data, or MAX_GATHERED + 1 if the data is longer than
-// MAX_GATHERED.
-static uint32_t gather(char *to, const struct ibv_sge *sg, uint32_t n)
+// Copies the data of all segments to buffer, which has MAX_GATHERED bytes. If buffer is NULL,
+// gather copies nothing. Returns the length of the data, or MAX_GATHERED + 1 if the data is longer
+// than MAX_GATHERED.
+static uint32_t gather(char *buffer, const struct ibv_sge *sg, uint32_t n)
 {
 	uint32_t used = 0;
 
 	for (; n; n--, sg++) {
-		const uint32_t length = sg->length; // read once, because other threads of the caller may write it
+		const uint32_t length = sg->length; // read once, because other threads may change it
 
 		if (length > MAX_GATHERED - used)
 			return MAX_GATHERED + 1;
-		if (to)
-			memcpy(to + used, (const void *)(uintptr_t)sg->addr, length);
+		if (buffer)
+			memcpy(buffer + used, (const void *)(uintptr_t)sg->addr, length);
 		used += length;
 	}
 	return used;
 }
 
-// Returns why a request cannot be posted, or 0.
+// Returns 0 if a request can be posted, else an error code.
 static int check(const struct ibv_qp *qp, const struct cv_send_wr *w, const struct ibv_sge *sg, uint32_t nsg,
 	uint32_t max_sge, uint64_t ops)
 {

@@ -1,7 +1,8 @@
 //go:build linux && cgo
 
 // Extended completion queues, whose completions are read with one function for each field. This
-// file reads a whole batch in one crossing. It also contains the calls of thread domains.
+// file reads a whole batch of completions in one crossing from Go into C. It also contains the
+// calls of thread domains.
 
 #include "datapath.h"
 #include <arpa/inet.h>
@@ -80,7 +81,7 @@ static void read_wc(struct ibv_cq_ex *x, struct ibv_wc *w, uint32_t how)
 		w->dlid_path_bits = ibv_wc_read_dlid_path_bits(x);
 }
 
-// Reads the fields that struct cv_wc_ex has besides.
+// Reads the fields of struct cv_wc_ex that struct ibv_wc lacks.
 static void read_more(struct ibv_cq_ex *x, struct cv_wc_ex *w, uint32_t how)
 {
 	struct ibv_wc_tm_info tm = { 0, 0 };
@@ -125,8 +126,8 @@ static int take(struct ibv_cq_ex *x, char *wc, uint32_t size, uint32_t n, uint32
 				read_more(x, (struct cv_wc_ex *)wc, how);
 			wc += size;
 			got++;
-			// rxe's ibv_next_poll leaves the queue unlocked, and its index wrong, if there is no
-			// other completion (before rdma-core 59).
+			// Not on rxe: before rdma-core 59 its ibv_next_poll leaves the queue unlocked and its
+			// index wrong if there is no further completion.
 		} while (got < n && !(how & CV_RXE) && !(rc = positive(ibv_next_poll(x))));
 		ibv_end_poll(x);
 	} while (got < n && rc != ENOENT);
@@ -135,7 +136,7 @@ static int take(struct ibv_cq_ex *x, char *wc, uint32_t size, uint32_t n, uint32
 
 int cv_poll_cq_ex(const uintptr_t *gate, void *wc, uint32_t size, uint32_t n, uint32_t polls, uint32_t how)
 {
-	struct ibv_cq_ex *x = cv_enter(gate); // the gate holds the ibv_cq of ibv_cq_ex_to_cq, at the same address
+	struct ibv_cq_ex *x = cv_enter(gate); // the gate holds the ibv_cq, which has the same address
 	int k, yield;
 
 	if (!x)

@@ -14,9 +14,10 @@ import (
 )
 
 // CreateCQEx creates an extended completion queue. PollEx returns its completions with all selected
-// fields. Poll, PollSpin and [Turn.Run] work too, but return only the fields of WC. In all else the
-// queue is like one of CreateCQ. Errors: EINVAL for bad arguments; ErrNotSupported if the device
-// has no extended queues, or does not support the fields. Soft-RoCE supports only WCFieldsStandard.
+// fields. Poll, PollSpin and [Turn.Run] work too, but return only the fields of WC. In all other
+// respects the queue is like one of CreateCQ. Errors: EINVAL for bad arguments; ErrNotSupported if
+// the device has no extended queues, or does not support the fields. Soft-RoCE supports only
+// WCFieldsStandard.
 //
 // Implements: ibv_create_cq_ex, ibv_cq_ex_to_cq.
 func (c *Context) CreateCQEx(init CQInit) (*CQ, error) {
@@ -61,9 +62,9 @@ func (c *Context) CreateCQEx(init CQInit) (*CQ, error) {
 
 // PollEx polls an extended queue until it has a completion, but at most polls times, in one
 // crossing into C. polls is 1 to MaxPolls. PollEx takes up to len(wc) completions and returns their
-// number. Fewer than len(wc) means that the queue is empty. It does not allocate. It keeps the
-// caller's thread and yields as PollSpin does. Errors: EINVAL if polls is out of range, and for a
-// queue of CreateCQ; ErrClosed.
+// number. Fewer than len(wc) means that the queue is empty. PollEx does not allocate. Like
+// PollSpin, it keeps the caller's thread and yields every 2 ms. Errors: EINVAL if polls is out of
+// range, and for a queue of CreateCQ; ErrClosed.
 //
 // Implements: ibv_start_poll, ibv_next_poll, ibv_end_poll, ibv_wc_read_opcode,
 // ibv_wc_read_vendor_err, ibv_wc_read_byte_len, ibv_wc_read_imm_data, ibv_wc_read_invalidated_rkey,

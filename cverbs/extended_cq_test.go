@@ -13,8 +13,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// extendedCQ makes an extended queue. The test is skipped on a device that has none, or not with
-// these fields, and says so.
+// extendedCQ creates an extended queue. It skips the test if the error says that the device does
+// not support extended queues or these fields.
 func extendedCQ(t testing.TB, ctx *Context, init CQInit) *CQ {
 	t.Helper()
 	cq, err := ctx.CreateCQEx(init)
@@ -25,7 +25,7 @@ func extendedCQ(t testing.TB, ctx *Context, init CQInit) *CQ {
 	return closing[*CQ](t)(cq, err)
 }
 
-// extendedPair is newPair with extended queues.
+// extendedPair does what newPair does, with extended completion queues.
 func extendedPair(t testing.TB, ctx *Context, init CQInit) (a, b *end) {
 	t.Helper()
 	init.Depth = 512
@@ -36,7 +36,7 @@ func extendedPair(t testing.TB, ctx *Context, init CQInit) (a, b *end) {
 	return newPair(t, ctx)
 }
 
-// pollEx takes n completions, asking for size at once, and checks that there are no others.
+// pollEx takes n completions, at most size in each poll, and checks that there are no others.
 func pollEx(t testing.TB, cq *CQ, n, size int) []WCEx {
 	t.Helper()
 	var got []WCEx
@@ -54,7 +54,8 @@ func pollEx(t testing.TB, cq *CQ, n, size int) []WCEx {
 	return got
 }
 
-// The tests of ordinary queues pass with extended ones, which Poll and Run poll, too.
+// Tests of ordinary queues pass with extended queues, because Poll and Run also poll extended
+// queues.
 func TestExtendedCQAsOrdinary(t *testing.T) {
 	extendedCQ(t, openDevice(t), CQInit{Depth: 8})
 	was := createCQ
@@ -74,7 +75,7 @@ func TestExtendedCQAsOrdinary(t *testing.T) {
 	assert.Assert(t, made > 10)
 }
 
-// Completions come in order, none twice and none lost, whatever the size of a poll.
+// All completions come once, and in order, whatever the size of a poll.
 func TestExtendedCQBatches(t *testing.T) {
 	a, b := extendedPair(t, openDevice(t), CQInit{})
 	const window, rounds = 60, 5
@@ -101,7 +102,7 @@ func TestExtendedCQBatches(t *testing.T) {
 				assert.Equal(t, wc.ID, first+uint64(i))
 				assert.Equal(t, wc.Imm, uint32(wc.ID))
 				assert.Equal(t, wc.Opcode, WCRecv)
-				assert.Equal(t, wc.Flags&^WCGRH, WCWithImm) // soft-RoCE says GRH where there is none
+				assert.Equal(t, wc.Flags&^WCGRH, WCWithImm) // soft-RoCE reports GRH without a header
 			}
 			for _, cq := range []*CQ{a.scq, b.rcq} {
 				n, err := cq.PollEx(make([]WCEx, 3), 1)
@@ -110,14 +111,14 @@ func TestExtendedCQBatches(t *testing.T) {
 			}
 		}
 	}
-	// A failure has the fields of WC that are valid then, and no others.
+	// A failed completion has only the fields of WC that are valid for failures.
 	b.recv(77)
 	assert.NilError(t, b.qp.ToError())
 	wc := pollEx(t, b.rcq, 1, 1)[0]
 	assert.Equal(t, wc, WCEx{WC: WC{ID: 77, Status: WCWRFlushErr, QPNum: b.qp.Num(), VendorErr: wc.VendorErr}})
 }
 
-// A queue with one field alone reads this field and no other.
+// A queue that was created for one field reads only this field.
 func TestExtendedCQFields(t *testing.T) {
 	ctx := openDevice(t)
 	extendedCQ(t, ctx, CQInit{Depth: 1})
@@ -136,7 +137,7 @@ func TestExtendedCQFields(t *testing.T) {
 	}
 }
 
-// The same for the fields that few devices have.
+// Does the same for fields that few devices support.
 func TestExtendedCQMoreFields(t *testing.T) {
 	ctx := openDevice(t)
 	extendedCQ(t, ctx, CQInit{Depth: 1, Fields: wcFieldsKnown &^ WCFieldsStandard})
@@ -160,7 +161,7 @@ func fieldAlone(t *testing.T, ctx *Context, f WCFields) {
 	case WCFieldQPNum:
 		want.QPNum = b.qp.Num()
 	case WCFieldSrcQP:
-		want.SrcQP = wc.SrcQP // of datagrams
+		want.SrcQP = wc.SrcQP // only datagrams have it
 	case WCFieldTimestamp:
 		assert.Assert(t, wc.Timestamp != 0)
 		want.Timestamp = wc.Timestamp
@@ -174,13 +175,14 @@ func fieldAlone(t *testing.T, ctx *Context, f WCFields) {
 	case WCFieldTM:
 		want.TMTag, want.TMPriv = math.MaxUint64-id, 0x11223344
 	}
-	if ctx.Name() != "loop0" { // it makes up what packets do not have here
+	if ctx.Name() != "loop0" { // only loop0 invents values for these fields
 		want.CVLAN, want.FlowTag, want.TMTag, want.TMPriv = wc.CVLAN, wc.FlowTag, wc.TMTag, wc.TMPriv
 	}
 	assert.Equal(t, wc, want)
 }
 
-// The completion of a receive whose send has invalidated a key has that key, not immediate data.
+// If a send has invalidated a key, the completion of its receive contains the key and no immediate
+// data.
 func TestExtendedCQInvalidate(t *testing.T) {
 	a, b := extendedPair(t, openRoCE(t), CQInit{})
 	mw, err := b.pd.AllocMW(MWType2)
@@ -199,8 +201,8 @@ func TestExtendedCQInvalidate(t *testing.T) {
 	assert.Equal(t, wc.Imm, key)
 }
 
-// Timestamps rise, and lie between two readings of the device's clock; the wall clock's lie between
-// two readings of the host's.
+// Timestamps increase, and lie between two readings of the device's clock. Wall-clock times lie
+// between two readings of the host's clock.
 func TestTimestamps(t *testing.T) {
 	ctx := openDevice(t)
 	a, b := extendedPair(t, ctx, CQInit{Fields: WCFieldsStandard | WCFieldTimestamp | WCFieldWallClock})
@@ -238,7 +240,7 @@ func TestTimestamps(t *testing.T) {
 	}
 }
 
-// Where the device has no clock, that is the error; Elapsed needs none.
+// If the device has no clock, Clock returns ErrNotSupported. Elapsed needs no device.
 func TestClock(t *testing.T) {
 	ctx := openDevice(t)
 	if _, err := ctx.Clock(); err != nil {
@@ -251,10 +253,10 @@ func TestClock(t *testing.T) {
 	}{
 		{0, 1000, 5, 5, 0},
 		{0, 1000, 5, 1005, time.Millisecond},
-		{1<<48 - 1, 156250, 1<<48 - 156250, 156250, 2 * time.Millisecond}, // it went round
+		{1<<48 - 1, 156250, 1<<48 - 156250, 156250, 2 * time.Millisecond}, // the clock wrapped around
 		{math.MaxUint64, 1_000_000, math.MaxUint64 - 1, 3, 5},
 		{math.MaxUint64, 1_000_000, 0, math.MaxInt64, math.MaxInt64},
-		{math.MaxUint64, 0, 0, 5, 0}, // no rate
+		{math.MaxUint64, 0, 0, 5, 0}, // the device reports no clock rate
 		{math.MaxUint64, 1, 0, math.MaxUint64, 0},
 	} {
 		a := DeviceAttr{TimestampMask: c.mask, HCACoreClock: c.kHz}
@@ -270,11 +272,11 @@ func TestSingleThreadedCQ(t *testing.T) {
 		b.recv(uint64(i), b.sge(0, 8))
 		a.send(SendWR{ID: uint64(i), Opcode: OpSend}, a.sge(0, 8))
 		assert.Equal(t, pollEx(t, a.scq, 1, 1)[0].ID, uint64(i))
-		assert.Equal(t, poll(t, b.rcq, 1)[0].ID, uint64(i)) // and by Poll
+		assert.Equal(t, poll(t, b.rcq, 1)[0].ID, uint64(i)) // through Poll, too
 	}
 }
 
-// An extended queue wakes its channel as an ordinary one.
+// An extended queue causes events on its channel as an ordinary queue does.
 func TestExtendedCQChannel(t *testing.T) {
 	ctx := openDevice(t)
 	ch := closing[*CompChannel](t)(ctx.CreateCompChannel())

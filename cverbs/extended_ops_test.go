@@ -11,8 +11,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// A window that an extended queue pair binds opens its part of the region to the peer; the peer's
-// send, and the owner itself, take it away.
+// An extended queue pair binds a window, which gives the peer access to part of the region. The
+// peer's send and the owner itself can invalidate the window.
 func TestExtendedWindow(t *testing.T) {
 	const all = WithBindMW | WithLocalInv | WithSendWithInv | WithRDMAWrite
 	ctx, init := openExtended(t), func(i *QPInit) { i.SendOps = all }
@@ -49,7 +49,7 @@ func TestExtendedWindow(t *testing.T) {
 	assert.Equal(t, poll(t, a.scq, 1)[0].Status, WCRemAccessErr)
 }
 
-// A queue pair that was made without binds refuses them.
+// A queue pair that was created without WithBindMW refuses binds.
 func TestExtendedWindowRefused(t *testing.T) {
 	a, _ := newPair(t, openExtended(t), func(i *QPInit) { i.SendOps = WithSend })
 	mw := closing[*MW](t)(orSkip[*MW](t, "ibv_alloc_mw")(a.pd.AllocMW(MWType2)), nil)
@@ -75,8 +75,8 @@ func TestAtomicWrite(t *testing.T) {
 	assert.Assert(t, bytes.Equal(b.buf[:24], want))
 }
 
-// What an extended queue pair may have beyond send operations is refused by name where a device
-// does not have it, and what is no such thing is refused at once.
+// Some fields of QPInit need an extended queue pair. If the device does not support such a field,
+// the error names ibv_create_qp_ex. Bad values are refused without asking the device.
 func TestExtendedInit(t *testing.T) {
 	e := newEnd(t, openExtended(t))
 	assert.Assert(t, (&QPInit{}).more() == nil)

@@ -12,7 +12,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// openExtended opens a device with extended queue pairs; on others their creation says so.
+// openExtended opens a device with extended queue pairs. It skips the test if creating one returns
+// ErrNotSupported.
 func openExtended(t *testing.T) *Context {
 	ctx := openDevice(t)
 	pd := closing[*PD](t)(ctx.AllocPD())
@@ -106,7 +107,8 @@ func TestExtendedAtomics(t *testing.T) {
 	assert.Equal(t, le.Uint64(b.buf), uint64(99))
 }
 
-// skipWithout skips the test on a device that has no queue pair of this kind, and says so.
+// skipWithout skips the test if the error says that the device does not support this kind of queue
+// pair.
 func skipWithout(t *testing.T, ctx *Context, change func(*QPInit)) {
 	t.Helper()
 	e := newEnd(t, ctx)
@@ -119,15 +121,15 @@ func skipWithout(t *testing.T, ctx *Context, change func(*QPInit)) {
 	assert.NilError(t, q.Close())
 }
 
-// Inline data is copied during the post, from up to 32 places whatever the number of segments of
-// other sends, and needs no key.
+// Inline data is copied during the post and needs no key. It may come from up to 32 segments, even
+// if other sends may have fewer segments.
 func TestExtendedInline(t *testing.T) {
 	const longest = 96
 	a, b := newPair(t, openExtended(t), func(i *QPInit) {
 		i.SendOps, i.Cap.MaxInline, i.Cap.MaxSendSGE = WithRDMAWrite|WithSend, longest, 1
 	})
 	wr := SendWR{Opcode: OpRDMAWrite, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey(), Flags: SendInline | SendSignaled}
-	post := func(places, length int) (want []byte, err error) { // the last place first
+	post := func(places, length int) (want []byte, err error) { // posts the segments in reverse order
 		var sges []SGE
 		for k := range places {
 			at := 1000 * (places - k)
@@ -168,7 +170,7 @@ func TestExtendedInline(t *testing.T) {
 	_, err = a.qp.PostSend([]SendWR{wr}, make([]SGE, many))
 	assert.ErrorContains(t, err, fmt.Sprintf("request 0: %d segments, the queue takes %d", many, many-1))
 
-	b.recv(2, b.sge(0, 200)) // what was refused has left nothing behind
+	b.recv(2, b.sge(0, 200)) // the refused requests have had no effect
 	wr.Flags, wr.Opcode = SendSignaled|SendInline, OpSend
 	want, err := post(4, 3)
 	assert.NilError(t, err)
@@ -177,8 +179,8 @@ func TestExtendedInline(t *testing.T) {
 	assert.Assert(t, bytes.Equal(b.buf[:len(want)], want))
 }
 
-// A batch longer than a chain arrives in order; a refused request keeps those behind it from being
-// posted, not those before it.
+// A batch that is longer than a chain arrives in order. If a request is refused, the requests
+// before it are posted and the requests after it are not.
 func TestExtendedBatch(t *testing.T) {
 	a, b := newPair(t, openExtended(t), func(i *QPInit) {
 		i.SendOps, i.Cap.MaxSendWR, i.Cap.MaxRecvWR = WithSend, 300, 300
@@ -230,8 +232,8 @@ func TestExtendedUD(t *testing.T) {
 	datagrams(t, ctx, init)
 }
 
-// A turn posts to an extended queue pair as PostSend does: the operations that it was made for, and
-// no others.
+// A turn posts to an extended queue pair as PostSend does: only operations for which the queue pair
+// was created.
 func TestExtendedTurn(t *testing.T) {
 	a, b := newPair(t, openExtended(t), func(i *QPInit) { i.SendOps = WithSend })
 	b.recv(1, b.sge(0, 8))

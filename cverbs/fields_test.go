@@ -13,9 +13,9 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// leaf is one field of a structure, those of nested structures included.
+// leaf is one field of a structure or of a structure in it.
 type leaf struct {
-	name string // its path, small letters only
+	name string // path of the field, in lower case and without underscores
 	at   uintptr
 	typ  reflect.Type
 }
@@ -39,9 +39,10 @@ func (l leaf) bytes(of unsafe.Pointer) []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(of, l.at)), l.typ.Size())
 }
 
-// eachField sets one field of a structure after the other and checks that its conversion has the
-// field of the same name, whole, and no other. alias has the names that differ, by those of the
-// converted structure. Fields of other are not converted one by one.
+// eachField sets each field of a structure in turn, converts the structure, and checks that in the
+// result exactly the field of the same name is set, with all its bytes. alias maps field names of
+// the result to names that differ in the structure. eachField skips the fields of the result that
+// other lists.
 func eachField[F, T any](t *testing.T, convert func(*F) T, alias map[string]string, other ...string) {
 	t.Helper()
 	from, to := leavesOf(reflect.TypeFor[F](), "", 0), leavesOf(reflect.TypeFor[T](), "", 0)
@@ -80,8 +81,8 @@ func eachField[F, T any](t *testing.T, convert func(*F) T, alias map[string]stri
 	}
 }
 
-// TestEachField: every field of C's structures is the field of that name here, and back, alone and
-// whole.
+// TestEachField: each field of a C structure is converted to the Go field of the same name, and
+// back, with all its bytes and without changing other fields.
 func TestEachField(t *testing.T) {
 	t.Run("device", func(t *testing.T) {
 		alias := map[string]string{"caps": "origattrdevicecapflags", "hwversion": "origattrhwver",
@@ -106,7 +107,7 @@ func TestEachField(t *testing.T) {
 		x := argument(goDeviceAttr)
 		copy(fieldOf(x, "origattrfwver"), "1.2.3")
 		assert.DeepEqual(t, goDeviceAttr(x), DeviceAttr{FirmwareVersion: "1.2.3"})
-		for _, c := range []struct { // in network order
+		for _, c := range []struct { // fields in network byte order
 			name string
 			want DeviceAttr
 		}{
@@ -117,7 +118,7 @@ func TestEachField(t *testing.T) {
 			copy(fieldOf(x, c.name), "\x01\x02\x03\x04\x05\x06\x07\x08")
 			assert.DeepEqual(t, goDeviceAttr(x), c.want)
 		}
-		x = argument(goDeviceAttr) // what the extended query says counts more
+		x = argument(goDeviceAttr) // the extended query takes precedence
 		fieldOf(x, "origattrdevicecapflags")[0] = 1
 		fieldOf(x, "devicecapflagsex")[4] = 2
 		assert.Equal(t, goDeviceAttr(x).Caps, DeviceCaps(2<<32))
@@ -158,10 +159,11 @@ func TestEachField(t *testing.T) {
 	})
 }
 
-// argument returns a zero value of what a conversion takes: a test cannot name the types of C.
+// argument returns a zero value of the type that a conversion takes, because a test cannot name C
+// types.
 func argument[F, T any](func(*F) T) *F { return new(F) }
 
-// fieldOf returns the memory of a field.
+// fieldOf returns the bytes of a field.
 func fieldOf[F any](of *F, name string) []byte {
 	for _, l := range leavesOf(reflect.TypeFor[F](), "", 0) {
 		if l.name == name {

@@ -13,7 +13,7 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// With few descriptors left, whatever their number, either all devices are found and opened or the
+// With few descriptors left, whatever their number, either all devices are found and opened, or the
 // error names the limit.
 func TestOpenFileLimit(t *testing.T) {
 	name := cmp.Or(os.Getenv("GODAT_TEST_DEVICE"), "nosuch0")

@@ -19,11 +19,11 @@ type Flow struct {
 	c    *C.struct_ibv_flow
 }
 
-// CreateFlow steers the packets that meet all conditions in specs to the queue pair, which must be
-// of type RAW_PACKET or UD. Actions in specs tag, drop or count these packets. Conditions must be
-// in the order of a packet's headers. The process needs CAP_NET_RAW. Errors: ErrNotSupported; EPERM
-// without CAP_NET_RAW; EINVAL for more than 255 specs, and for conditions that the device does not
-// support.
+// CreateFlow creates a rule that steers packets to the queue pair if they meet all conditions in
+// specs. The queue pair must be of type RAW_PACKET or UD. Actions in specs tag, drop or count these
+// packets. Conditions must be in the order of a packet's headers. The process needs CAP_NET_RAW.
+// Errors: ErrNotSupported; EPERM without CAP_NET_RAW; EINVAL for more than 255 specs, and for
+// conditions that the device does not support.
 //
 // Implements: ibv_create_flow.
 func (q *QP) CreateFlow(attr FlowAttr, specs []FlowSpec) (*Flow, error) {

@@ -3,7 +3,7 @@ package cverbs
 // FlowAttr describes a rule that steers packets to a queue pair.
 type FlowAttr struct {
 	Type     FlowType
-	Port     uint8  // of the device; ports are numbered from 1
+	Port     uint8  // port of the device, numbered from 1
 	Priority uint16 // if several rules match a packet the lowest number wins
 	Flags    FlowFlags
 }
@@ -49,7 +49,7 @@ const (
 	FlowSpecVXLAN       FlowSpecType = 0x50
 	FlowSpecGRE         FlowSpecType = 0x51
 	FlowSpecMPLS        FlowSpecType = 0x60
-	FlowSpecInner       FlowSpecType = 0x100 // added to a condition on the packet inside a tunnel
+	FlowSpecInner       FlowSpecType = 0x100 // added to the type of a condition on the packet inside a tunnel
 	FlowSpecActionTag   FlowSpecType = 0x1000
 	FlowSpecActionDrop  FlowSpecType = 0x1001
 	FlowSpecActionCount FlowSpecType = 0x1003
@@ -66,7 +66,7 @@ type (
 	FlowEthFields struct {
 		Dst, Src  [6]byte
 		EtherType uint16
-		VLAN      uint16 // priority 3 bits, drop eligible 1, id 12
+		VLAN      uint16 // 3 bits of priority, 1 for drop eligible, 12 of id
 	}
 
 	// FlowIPv4 is a condition on the addresses of an IPv4 header.
@@ -132,7 +132,8 @@ type (
 		Key             uint32
 	}
 
-	// FlowMPLS is a condition on an MPLS label: label 20 bits, class 3, bottom 1, time to live 8.
+	// FlowMPLS is a condition on an MPLS label entry, which has 20 bits of label, 3 of traffic class,
+	// 1 for the bottom of the stack, and 8 of time to live.
 	FlowMPLS struct {
 		Val, Mask uint32
 		Inner     bool
@@ -161,7 +162,7 @@ func (FlowTag) flowSpec()     {}
 func (FlowDrop) flowSpec()    {}
 func (FlowCount) flowSpec()   {}
 
-// CounterKind is what a counter counts.
+// CounterKind selects what a counter counts.
 type CounterKind uint32
 
 // Counters, with the values of enum ibv_counter_description.

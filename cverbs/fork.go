@@ -8,8 +8,9 @@ import "C"
 import "syscall"
 
 // ForkInit makes it safe to fork this process while memory is registered. Only kernels before 5.12
-// need it; on newer kernels it changes nothing. Call it before anything else of this package, or
-// set RDMAV_FORK_SAFE=1 in the environment. Errors: EINVAL after the first registration, ENOSYS.
+// need ForkInit; on newer kernels it changes nothing. Call it before any other function of this
+// package, or set RDMAV_FORK_SAFE=1 in the environment. Errors: EINVAL after the first
+// registration, ENOSYS.
 //
 // Few Go programs need ForkInit. os/exec is safe without it, because its child shares the parent's
 // memory until it executes the other program. ForkInit is for processes in which C code forks and
@@ -32,7 +33,7 @@ func ForkInit() error {
 	return e
 }
 
-// ForkInitialized returns whether it is safe to fork while memory is registered, and why.
+// ForkInitialized reports whether it is safe to fork while memory is registered, and why.
 //
 // Implements: ibv_is_fork_initialized.
 func ForkInitialized() (ForkStatus, error) {

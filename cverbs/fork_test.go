@@ -8,8 +8,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestFork: forks are safe once ForkInit has succeeded, on old kernels and new ones. In a process
-// of its own, because there is no way back.
+// TestFork: forks are safe once ForkInit has succeeded, on old kernels and new ones. The test runs
+// in a process of its own, because ForkInit cannot be undone.
 func TestFork(t *testing.T) {
 	if os.Getenv("GODAT_TEST_FORK") == "" {
 		child := exec.Command(os.Args[0], "-test.run=^TestFork$")
@@ -28,7 +28,7 @@ func TestFork(t *testing.T) {
 		"%v, then %v", before, after)
 	assert.NilError(t, ForkInit(), "again")
 
-	// Memory that is registered now works, and so does another program that is started meanwhile.
+	// Memory that is registered from now on works, even if another program is started meanwhile.
 	a, b := newPair(t, openDevice(t))
 	for i := range 3 {
 		fill(a.buf[:4096], byte(i))

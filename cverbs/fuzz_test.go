@@ -7,8 +7,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// FuzzGIDs ranks a table of GIDs of any bytes. The best entry is one of the table and not empty;
-// its text is its address.
+// FuzzGIDs ranks a table of random GIDs. The best entry is in the table and is not empty, and the
+// text of its GID is its address.
 func FuzzGIDs(f *testing.F) {
 	v4 := netip.MustParseAddr("::ffff:10.98.0.1").As16()
 	link := netip.MustParseAddr("fe80::1").As16()

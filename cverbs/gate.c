@@ -11,14 +11,14 @@
 __thread struct cv_user *cv_me;
 int cv_fenced;
 
-static struct cv_user *users; // at most as many as threads that existed at once; never freed
+static struct cv_user *users; // one for each thread that uses gates; reused when the thread ends, never freed
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static int have_key;
 
 static long membarrier(int command) { return syscall(SYS_membarrier, command, 0, 0); }
 
-// Runs when a thread ends. Makes its cv_user available to another thread.
+// Runs when a thread ends. Makes the thread's cv_user available to another thread.
 static void end_user(void *me)
 {
 	cv_me = NULL;

@@ -12,9 +12,9 @@ import (
 	"unsafe"
 )
 
-// gate guards a C object of the data path (posts, polls, arming) against Close. It needs no locked
-// instruction. A post and a poll together would need four, which is a fifth of their cost. The zero
-// value is closed.
+// gate guards a C object of the data path (posts, polls, arming) against Close. To enter and leave
+// a gate needs no locked instruction. With the methods enter and leave of type life, a post and a
+// poll together would execute four, which is a fifth of their cost. The zero value is closed.
 //
 // A call passes the gate's address to C. In C the calling thread first stores that address in its
 // own cv_user, then loads the object from the gate; zero means closed. At its end the call clears
@@ -41,8 +41,8 @@ func (g *gate) err() error {
 
 func (g *gate) c() *C.uintptr_t { return (*C.uintptr_t)(unsafe.Pointer(&g.object)) }
 
-// destroy closes the gate, waits until no call is inside, and runs f. If f fails destroy opens the
-// gate again.
+// destroy closes the gate, waits until no call is inside, and runs f. If f or membarrier fails,
+// destroy opens the gate again.
 func (g *gate) destroy(f func() error) error {
 	object := atomic.SwapUintptr(&g.object, 0)
 	for pause := time.Microsecond; ; pause = min(2*pause, time.Millisecond) {

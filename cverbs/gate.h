@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// What the data path knows about one thread.
+// The state of one thread that uses gates.
 struct cv_user {
 	const uintptr_t *gate; // the gate that the thread is inside, or NULL; only this thread writes it
 	struct cv_user *next;
@@ -16,11 +16,11 @@ struct cv_user {
 
 #define CV_HIDDEN __attribute__((visibility("hidden")))
 extern CV_HIDDEN __thread struct cv_user *cv_me;
-extern CV_HIDDEN int cv_fenced; // no membarrier: each cv_enter runs a fence
+extern CV_HIDDEN int cv_fenced; // not 0 if the kernel lacks membarrier: each cv_enter then runs a fence
 CV_HIDDEN struct cv_user *cv_new_user(void);
 
 // Returns the gate's object, which stays valid until cv_leave. Returns NULL if the gate is closed,
-// or if memory for a cv_user is short.
+// or if there is no memory for a cv_user.
 static inline void *cv_enter(const uintptr_t *gate)
 {
 	struct cv_user *me = cv_me;
@@ -32,7 +32,7 @@ static inline void *cv_enter(const uintptr_t *gate)
 	if (__builtin_expect(cv_fenced, 0))
 		__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	else
-		__atomic_signal_fence(__ATOMIC_SEQ_CST); // orders the compiler; cv_gate_busy orders the processor
+		__atomic_signal_fence(__ATOMIC_SEQ_CST); // for the compiler; cv_gate_busy runs the barrier for the processor
 	object = __atomic_load_n(gate, __ATOMIC_ACQUIRE);
 	if (__builtin_expect(!object, 0))
 		__atomic_store_n(&me->gate, NULL, __ATOMIC_RELEASE);
@@ -44,12 +44,13 @@ static inline void cv_leave(void)
 	__atomic_store_n(&cv_me->gate, NULL, __ATOMIC_RELEASE);
 }
 
-// Returns the number of cv_users: the largest number of threads that existed at once and had used a
-// gate. For tests.
+// Returns the number of cv_users, for tests. This is the largest number of threads that had used a
+// gate and were running at the same time.
 int cv_gate_users(void);
 
-// The caller has closed the gate. cv_gate_busy makes sure that later calls see the gate closed.
-// Returns 1 if an earlier call is still inside, 0 if none is, or -errno.
+// Reports whether a call is inside a gate that the caller has just closed. Makes sure that later
+// calls see the gate closed. Returns 1 if an earlier call is still inside, 0 if no call is inside,
+// or -errno.
 int cv_gate_busy(const uintptr_t *gate);
 
 #endif

@@ -17,7 +17,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// openLoop opens the loop device, on which other tests run too: a queue pair flushes there at once.
+// openLoop opens the loop device, on which a queue pair in ERR flushes requests at once. It skips
+// the test on other devices.
 func openLoop(t testing.TB) (*Context, *PD) {
 	t.Helper()
 	if os.Getenv("GODAT_TEST_DEVICE") != "loop0" {
@@ -27,7 +28,7 @@ func openLoop(t testing.TB) (*Context, *PD) {
 	return ctx, closing[*PD](t)(ctx.AllocPD())
 }
 
-// flushing makes a queue pair in the error state: what it is posted completes at once.
+// flushing creates a queue pair in the state ERR: posted requests complete at once.
 func flushing(t testing.TB, ctx *Context, pd *PD) (*CQ, *QP) {
 	cq, err := ctx.CreateCQ(128, nil, 0)
 	assert.NilError(t, err)
@@ -38,7 +39,7 @@ func flushing(t testing.TB, ctx *Context, pd *PD) (*CQ, *QP) {
 	return cq, qp
 }
 
-// hammer runs f in n goroutines until it returns ErrClosed.
+// hammer runs f again and again in n goroutines, until f returns ErrClosed.
 func hammer(t *testing.T, wg *sync.WaitGroup, n int, f func() error) {
 	for range n {
 		wg.Go(func() {
@@ -53,7 +54,7 @@ func hammer(t *testing.T, wg *sync.WaitGroup, n int, f func() error) {
 	}
 }
 
-// eachBarrier runs f with membarrier and with a barrier in each call.
+// eachBarrier runs f twice: with membarrier, and with a barrier in each call.
 func eachBarrier(t *testing.T, f func(*testing.T)) {
 	for name, fences := range map[string]bool{"membarrier": false, "fences": true} {
 		t.Run(name, func(t *testing.T) {
@@ -104,8 +105,8 @@ func TestGateStress(t *testing.T) {
 	})
 }
 
-// The store of a call's gate address comes before its load of the gate, on every processor. The
-// test needs two processors to find a violation.
+// On every processor a call stores the gate's address before it loads the gate. The test needs two
+// processors to find a violation.
 func TestGateOrder(t *testing.T) {
 	rounds := 1000000
 	if testing.Short() {
@@ -140,7 +141,7 @@ func TestGateThreads(t *testing.T) {
 		done := make(chan bool)
 		go func() {
 			defer close(done)
-			runtime.LockOSThread() // and never unlocks it: the thread ends with the goroutine
+			runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
 			_, err := cq.Poll(make([]WC, 1))
 			assert.Check(t, err)
 		}()
@@ -149,7 +150,7 @@ func TestGateThreads(t *testing.T) {
 	assert.Assert(t, gateUsers() < 100, "%d users", gateUsers())
 }
 
-// Two threads that live at once have users of their own.
+// Two threads that run at the same time have different cv_users.
 func TestGateThreadsAtOnce(t *testing.T) {
 	ctx, _ := openLoop(t)
 	cq := closing[*CQ](t)(ctx.CreateCQ(1, nil, 0))
@@ -204,7 +205,7 @@ func TestCallsAmidTheRuntime(t *testing.T) {
 	wg.Wait()
 }
 
-// postAndPoll has its arguments to C on a stack that grows with depth.
+// postAndPoll passes C arguments that are on a stack that grows with depth.
 func postAndPoll(t *testing.T, qp *QP, cq *CQ, id uint64, depth int) {
 	var room [256]byte
 	if depth > 0 {

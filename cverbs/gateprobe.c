@@ -1,6 +1,6 @@
 //go:build linux && cgo && gateprobe
 
-// What the tests of gates and polls need in C.
+// Helpers in C for the tests of gates and polls.
 
 #include "gate.h"
 #include "shim.h"
@@ -29,7 +29,7 @@ static struct {
 	int begun, stop;
 } shared;
 
-// Yields in every 1024th call, because the other thread may have the same processor.
+// Yields in every 1024th call, because the other thread may have to run on the same processor.
 static void turn(void)
 {
 	static __thread unsigned turns;
@@ -38,8 +38,9 @@ static void turn(void)
 		sched_yield();
 }
 
-// Enters and leaves a gate until cv_probe_shut is done, which runs in another thread and opens and
-// closes the gate. Returns how often this thread was inside after cv_gate_busy had returned 0.
+// Enters and leaves a gate again and again, while another thread runs cv_probe_shut, which opens
+// and closes the gate. Ends when cv_probe_shut is done. Returns how often this thread was inside
+// the gate after cv_gate_busy had returned 0.
 uint64_t cv_probe_enter(void)
 {
 	uint64_t dead = 0;
@@ -90,7 +91,7 @@ static int counting_poll(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 	return real_poll(cq, n, wc);
 }
 
-// Counts the polls of all queues of the queue's context, from the first call on. Returns the count.
+// Returns how often all queues of cq's device context have been polled since the first call.
 uint64_t cv_probe_polls(struct ibv_cq *cq)
 {
 	if (cq->context->ops.poll_cq != counting_poll) {

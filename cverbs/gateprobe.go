@@ -22,11 +22,11 @@ func setFences(on bool) bool {
 	return C.cv_probe_fences(c) != 0
 }
 
-// gateUsers returns the number of cv_users: the largest number of threads that existed at once and
-// had used a gate.
+// gateUsers returns the number of cv_users. This is the largest number of threads that had used a
+// gate and were running at the same time.
 func gateUsers() int { return int(C.cv_gate_users()) }
 
-// gateUser returns the address of what this thread has in the list of users.
+// gateUser returns the address of this thread's cv_user, or 0.
 func gateUser() uintptr { return uintptr(C.cv_probe_user()) }
 
 // gateLitmus opens and closes a gate while another thread enters it, all in C. It returns how often

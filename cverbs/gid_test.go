@@ -12,7 +12,8 @@ func gidEntry(index int, addr string, typ GIDType) GIDEntry {
 	return GIDEntry{GID: netip.MustParseAddr(addr).As16(), Index: index, Port: 1, Type: typ}
 }
 
-// RoCE v2 IPv4, then v2 global IPv6, then v2 link-local, then v1; of equals the first.
+// The order is RoCE v2 with IPv4, v2 with global IPv6, v2 with link-local IPv6, v1; among equals
+// the lowest index.
 func TestRankGIDs(t *testing.T) {
 	v1 := gidEntry(0, "fe80::1", GIDTypeRoCEv1)
 	v2local := gidEntry(1, "fe80::1", GIDTypeRoCEv2)

@@ -17,8 +17,9 @@ const patience = 60 * time.Second
 
 func soon() time.Time { return time.Now().Add(patience) }
 
-// openDevice opens the device of GODAT_TEST_DEVICE, which must then exist, else the first device,
-// if any. It checks that the test leaves no object open.
+// openDevice opens the device of GODAT_TEST_DEVICE, which must exist. If the variable is not set,
+// it opens the first device, or skips the test if there is none. It checks that the test leaves no
+// object open.
 func openDevice(t testing.TB) *Context {
 	t.Helper()
 	name := os.Getenv("GODAT_TEST_DEVICE")
@@ -53,7 +54,7 @@ func sameLive(a, b map[string]int) bool {
 
 type closer interface{ Close() error }
 
-// closeSoon is Close, for which it does not wait for ever.
+// closeSoon calls Close, and returns an error if Close takes longer than patience.
 func closeSoon(v closer) error {
 	closed := make(chan error, 1)
 	go func() { closed <- v.Close() }()
@@ -111,10 +112,10 @@ const allAccess = AccessLocalWrite | AccessRemoteWrite | AccessRemoteRead | Acce
 
 var defaultCap = QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 64}
 
-// createCQ makes the queues of newEnd.
+// createCQ creates the queues of newEnd.
 var createCQ = func(ctx *Context) (*CQ, error) { return ctx.CreateCQ(512, nil, 0) }
 
-// newEnd makes a queue pair in INIT with a buffer of 64 KiB.
+// newEnd creates a queue pair in INIT with a buffer of 64 KiB.
 func newEnd(t testing.TB, ctx *Context, change ...func(*QPInit)) *end {
 	t.Helper()
 	e := &end{t: t, ctx: ctx, buf: make([]byte, 64<<10)}
@@ -131,7 +132,7 @@ func newEnd(t testing.TB, ctx *Context, change ...func(*QPInit)) *end {
 	return e
 }
 
-// newPair makes two connected ends on one device.
+// newPair creates two connected ends on one device.
 func newPair(t testing.TB, ctx *Context, change ...func(*QPInit)) (a, b *end) {
 	t.Helper()
 	a, b = newEnd(t, ctx, change...), newEnd(t, ctx, change...)
@@ -139,7 +140,8 @@ func newPair(t testing.TB, ctx *Context, change ...func(*QPInit)) (a, b *end) {
 	return a, b
 }
 
-// join connects two ends; iWARP knows connections only through the connection manager.
+// join connects two ends. On iWARP it uses the connection manager, because iWARP has no other
+// connections.
 func join(t testing.TB, a, b *end) {
 	t.Helper()
 	if isIWARP(t, a.ctx) {
@@ -162,7 +164,7 @@ func isIWARP(t testing.TB, ctx *Context) bool {
 	return false
 }
 
-// notOnLoop skips a test of what the loop device does not have.
+// notOnLoop skips a test of a feature that the loop device lacks.
 func notOnLoop(t testing.TB, ctx *Context) {
 	t.Helper()
 	if ctx.Name() == "loop0" {
@@ -170,7 +172,7 @@ func notOnLoop(t testing.TB, ctx *Context) {
 	}
 }
 
-// openRoCE is openDevice for tests that iWARP cannot pass.
+// openRoCE does what openDevice does, but skips the test on iWARP.
 func openRoCE(t testing.TB) *Context {
 	t.Helper()
 	ctx := openDevice(t)
@@ -200,7 +202,7 @@ func (e *end) path(peer uint32) QPAttr {
 	}
 }
 
-// sge names part of the end's buffer.
+// sge returns the segment of n bytes at off in the end's buffer.
 func (e *end) sge(off, n int) SGE {
 	return SGE{Addr: e.mr.Addr() + uint64(off), Length: uint32(n), LKey: e.mr.LKey()}
 }

@@ -5,14 +5,14 @@ package cverbs
 // #include "shim.h"
 import "C"
 
-// A process can share objects with another process. It passes the descriptor of its context
-// (CommandFD) over a Unix socket, and the handles of the objects as numbers. The other process
-// imports the context, and then the objects. The processes must agree on which of them destroys an
-// object, because afterwards neither can use it.
+// A process can share objects with another process. The first process passes the descriptor of its
+// context (CommandFD) over a Unix socket, and the handles of the objects as numbers. The other
+// process imports the context, and then the objects. The processes must agree on which of them
+// destroys an object, because afterwards neither process can use it.
 
-// CommandFD returns the context's descriptor for commands. Another process can import the context
-// from it (ImportDevice), after it has received the descriptor over a Unix socket. The context owns
-// the descriptor: do not close it.
+// CommandFD returns the context's descriptor for commands. Another process can receive the
+// descriptor over a Unix socket, and then import the context (ImportDevice). The context owns the
+// descriptor: do not close it.
 //
 // Extension.
 func (c *Context) CommandFD() (int, error) {
@@ -102,8 +102,8 @@ func (c *Context) ImportPD(handle uint32) (*PD, error) {
 }
 
 // ImportMR imports a region of an imported domain. handle is the MR.Handle in the other process.
-// Addr and Len return 0, because the region's address and length are not known here. Its owner must
-// pass them along with the handle. Errors: ErrNotSupported.
+// Addr and Len return 0, because the region's address and length are not known here. The region's
+// owner must pass them along with the handle. Errors: ErrNotSupported.
 //
 // Implements: ibv_import_mr.
 func (p *PD) ImportMR(handle uint32) (*MR, error) {

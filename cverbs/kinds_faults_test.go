@@ -18,8 +18,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// eachKind runs a subtest for each kind of object, skipped for those that the device has not, and
-// leaves nothing behind.
+// eachKind runs a subtest for each kind of object, and checks that the subtests leave nothing
+// behind. It skips the kinds that the device does not support.
 func eachKind(t *testing.T, test func(t *testing.T, s *scene, k *objectKind)) {
 	s := newScene(t)
 	missing := s.missing(t)
@@ -37,7 +37,7 @@ func eachKind(t *testing.T, test func(t *testing.T, s *scene, k *objectKind)) {
 	s.close(t)
 }
 
-// one makes an object and closes it, by end.
+// one creates an object and passes it to end, which must close it.
 func (s *scene) one(k *objectKind, end func(v closer, parents []closer) error) error {
 	mine := *s
 	v, parents, err := k.make(&mine)
@@ -49,8 +49,9 @@ func (s *scene) one(k *objectKind, end func(v closer, parents []closer) error) e
 
 func closed(v closer, _ []closer) error { return v.Close() }
 
-// missing makes one of each kind, which also opens what libraries and runtime open once, and says
-// why where the device has none.
+// missing creates one object of each kind. It returns the errors of the kinds that the device does
+// not support. As a side effect, libraries and runtime open the descriptors that they open only
+// once.
 func (s *scene) missing(t *testing.T) map[string]error {
 	t.Helper()
 	all := map[string]error{}
@@ -64,7 +65,8 @@ func (s *scene) missing(t *testing.T) map[string]error {
 	return all
 }
 
-// nothingLeft takes what is in use; the function that it returns waits until no more is.
+// nothingLeft records which resources are in use. The function that it returns waits until no more
+// than these are in use.
 func nothingLeft(t *testing.T) (check func()) {
 	fds, _, kernel := footprint(t)
 	live, entries := Live(), tableEntries()
@@ -84,8 +86,8 @@ func nothingLeft(t *testing.T) (check func()) {
 	}
 }
 
-// Objects of all kinds are made, used and closed by many goroutines at once, each closed by two of
-// them, while their parents are closed in use.
+// Many goroutines create, use and close objects of all kinds at once. Two goroutines close each
+// object, while others try to close its parents.
 func TestKindsAtOnce(t *testing.T) {
 	rounds := 200
 	if testing.Short() {
@@ -117,7 +119,8 @@ func TestKindsAtOnce(t *testing.T) {
 	reportKinds(t, missing)
 }
 
-// reportKinds has a subtest for each kind, skipped for those that the device has not.
+// reportKinds runs an empty subtest for each kind, so that the output shows which kinds are
+// skipped.
 func reportKinds(t *testing.T, missing map[string]error) {
 	for i := range kinds {
 		t.Run(kinds[i].name, func(t *testing.T) {
@@ -153,8 +156,8 @@ func closedTwice(k *objectKind, v closer, parents []closer) error {
 	return nil
 }
 
-// With few descriptors left, whatever their number, an object is made or the error names the limit.
-// What failed leaves nothing.
+// With few descriptors left, whatever their number, an object is created or the error names the
+// limit. A failed creation leaves nothing behind.
 func TestKindsFewDescriptors(t *testing.T) {
 	step := 1
 	if testing.Short() {
@@ -180,8 +183,8 @@ func TestKindsFewDescriptors(t *testing.T) {
 	})
 }
 
-// Many objects of a kind, until the device or the host refuses one more, can all be closed; then
-// one more is made.
+// Objects of a kind are created until the device or the host refuses one more. All of them can be
+// closed, and then an object can be created again.
 func TestKindsMany(t *testing.T) {
 	n := 1000
 	if testing.Short() {
@@ -210,8 +213,8 @@ func TestKindsMany(t *testing.T) {
 
 const holdsAll = "GODAT_TEST_HOLDS_ALL"
 
-// A process that has objects of all kinds is killed: nothing of it stays on the device, and this
-// process makes each kind as before.
+// A process that has objects of all kinds is killed: its objects leave the device, and this process
+// can create each kind as before.
 func TestKindsKilled(t *testing.T) {
 	if os.Getenv(holdsAll) != "" {
 		holdKinds(t)
@@ -230,7 +233,7 @@ func TestKindsKilled(t *testing.T) {
 		cmd.Stderr = os.Stderr
 		out, err := cmd.StdoutPipe()
 		assert.NilError(t, err)
-		in, err := cmd.StdinPipe() // the process ends with this one
+		in, err := cmd.StdinPipe() // so that the process ends when this one ends
 		assert.NilError(t, err)
 		assert.NilError(t, cmd.Start())
 		stuck := time.AfterFunc(patience, func() { cmd.Process.Kill() })
@@ -259,7 +262,7 @@ func TestKindsKilled(t *testing.T) {
 	reportKinds(t, missing)
 }
 
-// holdKinds is the process that is killed.
+// holdKinds runs in the process that is killed.
 func holdKinds(t *testing.T) {
 	s := newScene(t)
 	var all []closer

@@ -18,14 +18,14 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// scene has what objects of all kinds are made of.
+// scene has the objects that are needed to create objects of all kinds.
 type scene struct {
 	ctx *Context
 	pd  *PD
 	cq  *CQ
-	own []closer // parents of one object alone, in the order of their creation
+	own []closer // parents that one object does not share with others, in the order of their creation
 
-	addr netip.Addr // of the device
+	addr netip.Addr // address of the device
 }
 
 type objectKind struct {
@@ -40,20 +40,20 @@ var errLoop = errors.New("the loop device has none")
 // crowd is a multicast group.
 var crowd = GID(netip.MustParseAddr("::ffff:239.1.2.3").As16())
 
-// attached is a queue pair that leaves its group first, as often as a call that meets Close has it
-// join again.
+// attached is a queue pair whose Close first leaves the group. It does so again if a concurrent
+// call joins the group again.
 type attached struct{ *QP }
 
 func (a attached) Close() error {
 	for {
-		a.DetachMulticast(crowd, 0) // at most one of many calls succeeds
+		a.DetachMulticast(crowd, 0) // of many concurrent calls at most one succeeds
 		if err := a.QP.Close(); !errors.Is(err, syscall.EBUSY) {
 			return err
 		}
 	}
 }
 
-// id makes an id that is bound to the device.
+// id creates an id that is bound to the device.
 func (s *scene) id(ps PortSpace) (*CMID, []closer, error) {
 	ch, err := CreateEventChannel()
 	if err != nil {
@@ -70,8 +70,8 @@ func (s *scene) id(ps PortSpace) (*CMID, []closer, error) {
 	return id, []closer{ch}, nil
 }
 
-// kinds are the kinds of objects: how one is made; a creation that fails; and a call that may meet
-// Close.
+// kinds lists the kinds of objects, each with three functions: one creates an object, one attempts
+// a creation that must fail, and one makes a call that may run at the same time as Close.
 var kinds = []objectKind{
 	{"opened device",
 		func(s *scene) (closer, []closer, error) {
@@ -341,8 +341,8 @@ var kinds = []objectKind{
 		func(s *scene) error { _, err := s.pd.AllocMW(77); return err }, nil},
 }
 
-// An object of each kind is in use by its children and keeps its parents in use; of many calls of
-// Close one succeeds, whatever calls it meets; then all other calls fail. A creation that fails
+// An object of each kind keeps its parents in use. Of many concurrent calls of Close one succeeds,
+// whatever other calls run at the same time. After that all other calls fail. A failed creation
 // keeps nothing in use.
 func TestKindsClose(t *testing.T) {
 	for _, k := range kinds {
@@ -408,7 +408,7 @@ func TestKindsLeaveNothing(t *testing.T) {
 				assert.Assert(t, k.fail(&one) != nil, "a creation that must fail succeeds")
 				assert.NilError(t, one.closeOwn())
 			}
-			cycle() // what libraries and runtime open once
+			cycle() // opens the descriptors that libraries and runtime open only once
 			fds, goroutines, kernel := footprint(t)
 			entries := tableEntries()
 			for range n {
@@ -439,7 +439,7 @@ func newScene(t *testing.T) *scene {
 		addr: localAddr(t, ctx)}
 }
 
-// close checks that nothing uses what is left.
+// close closes the objects of the scene, and so checks that nothing uses them.
 func (s *scene) close(t *testing.T) {
 	t.Helper()
 	assert.NilError(t, s.closeOwn())
@@ -460,7 +460,8 @@ func tableEntries() string {
 	return fmt.Sprint(len(byHandle.qps.m), len(byHandle.cqs.m), len(byHandle.srqs.m), len(byHandle.wqs.m))
 }
 
-// refuses calls every method of an object that is closed: those that can fail do, and all return.
+// refuses calls every method of a closed object, and checks that all methods return and that those
+// with an error result fail.
 func refuses(t *testing.T, v closer) {
 	t.Helper()
 	o := reflect.ValueOf(v)

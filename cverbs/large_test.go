@@ -9,8 +9,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestBeyond4GiB: addresses and offsets behind the first 4 GiB of a region are not cut to 32 bits.
-// Other devices pin the memory, all of it.
+// TestBeyond4GiB: addresses and offsets beyond the first 4 GiB of a region are not truncated to 32
+// bits. Devices other than the loop device pin all of the memory.
 func TestBeyond4GiB(t *testing.T) {
 	ctx := openDevice(t)
 	if ctx.Name() != "loop0" {

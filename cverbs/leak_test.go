@@ -17,7 +17,7 @@ import (
 // footprint counts the resources that a process can leak.
 func footprint(t *testing.T) (fds, goroutines int, kernel string) {
 	t.Helper()
-	blocker.Free() // whose descriptors, made at the first wait that blocks, stay
+	blocker.Free() // opens the descriptors of the blockers, which then stay open
 	entries, err := os.ReadDir("/proc/self/fd")
 	assert.NilError(t, err)
 	if out, err := exec.Command("rdma", "resource").Output(); err == nil {
@@ -43,7 +43,7 @@ func TestManyConnections(t *testing.T) {
 		assert.NilError(t, server.Disconnect())
 		want(t, cch, CMEventDisconnected)
 	}
-	t.Run("first", cycle) // what libraries and runtime open once
+	t.Run("first", cycle) // opens the descriptors that libraries and runtime open only once
 	fds, goroutines, kernel := footprint(t)
 	n := 1000
 	if testing.Short() {

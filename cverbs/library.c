@@ -19,7 +19,7 @@ const char *cv_library_file(int i) { return (void)i, ""; }
 
 #else
 
-#undef ibv_get_device_list // these are macros, too
+#undef ibv_get_device_list // the headers define macros with these names
 #undef ibv_query_port
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
@@ -56,17 +56,17 @@ static int missing(void)
 	return -1;
 }
 
-// Returns the function with this name and version, or instead if there is none. If a library that
-// was loaded before, such as the loop device's, has a function with this name, symbol returns that
-// function; it need not have a version.
-static void *symbol(const char *name, const char *version, void *instead)
+// Returns the function with this name and version, or fallback if there is no such function. If a
+// library that was loaded earlier, such as the loop device's, has a function with this name, symbol
+// returns that function, whatever its version is.
+static void *symbol(const char *name, const char *version, void *fallback)
 {
 	void *library = handles[1]; // librdmacm; dlsym also searches its dependencies
 	void *f = dlsym(RTLD_DEFAULT, name);
 
 	if (!f || f == dlsym(library, name))
 		f = dlvsym(library, name, version);
-	return f ? f : instead;
+	return f ? f : fallback;
 }
 
 const char *cv_load(void)

@@ -40,9 +40,10 @@ func load() error {
 // rdma-core names its libraries NAME.so.MAJOR.MINOR.VERSION. VERSION is two numbers, such as 44.0.
 var libraryVersion = regexp.MustCompile(`\.so\.\d+\.\d+\.(\d+\.\d+)$`)
 
-// Libraries returns libibverbs and librdmacm as this process has opened them. It opens them if they
-// are not open yet. It returns none if they are linked into the program. Errors: ErrNotSupported if
-// they are not installed; the text names the packages. EMFILE or ENFILE as for Devices.
+// Libraries returns the files of libibverbs and librdmacm that this process has opened. If they are
+// not open yet, Libraries opens them. If they are linked into the program, it returns an empty
+// list. Errors: ErrNotSupported if they are not installed; the text names the packages. EMFILE or
+// ENFILE as for Devices.
 //
 // Extension.
 func Libraries() ([]Library, error) {

@@ -13,7 +13,7 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// Libraries names both libraries, by files that exist.
+// Libraries returns both libraries, with files that exist.
 func TestLibraries(t *testing.T) {
 	all, err := Libraries()
 	assert.NilError(t, err)
@@ -28,8 +28,9 @@ func TestLibraries(t *testing.T) {
 	assert.DeepEqual(t, names, []string{"libibverbs", "librdmacm"})
 }
 
-// A library that has not the function makes the call fail, not the program. This process has its
-// libraries already: the test starts itself again, with libraries that have no function.
+// If a library lacks a function, the call fails, and the program does not crash. This process has
+// already loaded its libraries, so the test starts itself again with libraries that have no
+// functions.
 func TestOldLibraries(t *testing.T) {
 	const again = "GODAT_OLD_LIBRARIES"
 	if os.Getenv(again) != "" {
@@ -54,7 +55,8 @@ func TestOldLibraries(t *testing.T) {
 	runWithLibraries(t, dir, again)
 }
 
-// The error of a library that cannot be opened says which, why, and what to install.
+// If a library cannot be opened, the error names the library, the reason, and the packages to
+// install.
 func TestUnreadableLibrary(t *testing.T) {
 	const again = "GODAT_UNREADABLE_LIBRARY"
 	if os.Getenv(again) != "" {

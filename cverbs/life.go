@@ -54,7 +54,7 @@ func Live() map[string]int {
 	return m
 }
 
-// traced holds the opening stacks of the open objects that were opened while TraceLive was on.
+// traced maps each open object that was opened while TraceLive was on to the stack of its opening.
 var (
 	tracing atomic.Bool
 	traced  sync.Map // *life to string
@@ -66,8 +66,8 @@ var (
 // Extension.
 func TraceLive(on bool) { tracing.Store(on) }
 
-// LiveStacks returns the kind and the opening stack of every object that was opened under TraceLive
-// and is still open.
+// LiveStacks returns a text for every object that was opened while TraceLive was on and is still
+// open: the object's kind, and the stack trace of its opening.
 //
 // Extension.
 func LiveStacks() []string {
@@ -87,10 +87,10 @@ func LiveStacks() []string {
 // value is closed. Data path calls use a gate instead of enter and leave.
 type life struct {
 	state   atomic.Int64  // openBit while open, plus the number of calls in flight
-	idle    chan struct{} // receives when the last call leaves a closed object
+	idle    chan struct{} // gets a value when the last call leaves a closed object
 	kind    kind
 	closes  sync.Mutex // held by one close at a time, until it returns
-	mu      sync.Mutex // guards kids, and orders hold against close
+	mu      sync.Mutex // guards kids, and makes hold and close exclude each other
 	kids    [numKinds]int32
 	parents []*life
 }
@@ -123,8 +123,8 @@ func (l *life) leave() {
 	}
 }
 
-// begin references the parents of an object that is about to be created. If it succeeds, the caller
-// must call open or abort.
+// begin references the parents of an object that is about to be created. If begin succeeds, the
+// caller must call open or abort.
 func (l *life) begin(k kind, parents ...*life) error {
 	l.kind, l.idle = k, make(chan struct{}, 1)
 	for i, p := range parents {
@@ -177,7 +177,8 @@ func (l *life) children(k kind) int {
 	return int(l.kids[k])
 }
 
-// swapParent replaces the parent from by the parent to. The caller has called hold on to.
+// swapParent replaces a parent by another one. The caller has already called hold of the new
+// parent.
 func (l *life) swapParent(from, to *life) {
 	for i, p := range l.parents {
 		if p == from {
@@ -189,8 +190,8 @@ func (l *life) swapParent(from, to *life) {
 
 // close returns ErrInUse while children reference the object. Otherwise it makes new calls fail,
 // runs interrupt (unless nil) to end blocked waits, waits until all calls have left, and runs
-// destroy. If destroy fails the object is open again, unless interrupt has run; a close that has
-// waited for this one then tries too.
+// destroy. If destroy fails and interrupt is nil, the object is open again. A close that has waited
+// for this one then tries to destroy the object, too.
 func (l *life) close(interrupt func(), destroy func() error) error {
 	l.closes.Lock()
 	defer l.closes.Unlock()
@@ -227,7 +228,7 @@ func (l *life) close(interrupt func(), destroy func() error) error {
 	return err
 }
 
-// used is usedBy for callers that do not hold l.mu.
+// used does what usedBy does, for callers that do not hold l.mu.
 func (l *life) used() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -248,8 +249,9 @@ func (l *life) usedBy() error {
 	return fmt.Errorf("cverbs: close %s: %w by %s", kindNames[l.kind], ErrInUse, strings.Join(users, ", "))
 }
 
-// serial lets the race detector find calls that are not serialized, on an object whose driver takes
-// no lock. Without the race detector it does nothing.
+// serial is part of a queue. If on is set, the driver does not lock the queue, and the race
+// detector finds calls that the program does not serialize. Without the race detector, use does
+// nothing.
 type serial struct {
 	on   bool
 	uses int
@@ -262,7 +264,7 @@ func (s *serial) use() {
 }
 
 // handles maps handles to objects. A handle is the integer that C stores as the context of an
-// object. It is never reused.
+// object. A handle is never reused.
 type handles[T any] struct {
 	mu   sync.RWMutex
 	next uintptr

@@ -27,7 +27,7 @@ func TestLockedMemoryLimit(t *testing.T) {
 
 	errs := make(chan error, 2)
 	go func() {
-		runtime.LockOSThread() // rights belong to the thread, which ends with the goroutine
+		runtime.LockOSThread() // the thread loses its rights, and ends with the goroutine
 		errs <- dropIPCLock()
 		mr, err := pd.RegMR(make([]byte, 1<<20), AccessLocalWrite)
 		if err == nil {

@@ -13,7 +13,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// orSkip skips a test on a device that does not have a verb, which the error must say.
+// orSkip skips the test if the device does not support a verb. The error must be ErrNotSupported
+// and name the verb.
 func orSkip[T any](t testing.TB, verb string) func(v T, err error) T {
 	return func(v T, err error) T {
 		t.Helper()
@@ -34,8 +35,8 @@ func mmap(t testing.TB, n int) []byte {
 	return mem
 }
 
-// The memory, the rights and the domain of a region change, each alone and all at once; what was
-// taken away is refused.
+// Rereg changes the memory, the rights and the domain of a region, each alone and all at once. The
+// old memory, rights and domain are then refused.
 func TestRereg(t *testing.T) {
 	ctx := openRoCE(t)
 	a, b := newPair(t, ctx)
@@ -55,7 +56,7 @@ func TestRereg(t *testing.T) {
 			join(t, a, b)
 		}
 	}
-	err := m.Rereg(Rereg{Flags: ReregTranslation, Buf: bufs[1], Access: AccessRemoteRead}) // the rights do not count
+	err := m.Rereg(Rereg{Flags: ReregTranslation, Buf: bufs[1], Access: AccessRemoteRead}) // Access is ignored
 	if errors.Is(err, ErrNotSupported) {
 		assert.ErrorContains(t, err, "ibv_rereg_mr")
 		assert.ErrorContains(t, err, "the region is as it was")
@@ -85,8 +86,8 @@ func TestRereg(t *testing.T) {
 	write(WCSuccess, bufs[0])
 }
 
-// What Rereg refuses leaves the region as it was; a region that the device has lost says so, has no
-// keys, and closes.
+// If Rereg refuses a change, the region is unchanged. If the device has lost the region, the error
+// says so; the region has no keys and can be closed.
 func TestReregRefused(t *testing.T) {
 	ctx, other := openDevice(t), openDevice(t)
 	pd, foreign := closing[*PD](t)(ctx.AllocPD()), closing[*PD](t)(other.AllocPD())
@@ -126,7 +127,8 @@ func TestReregRefused(t *testing.T) {
 	assert.NilError(t, m.Close())
 }
 
-// TestReregFixed: the error says why a region that is not of this process's memory cannot change.
+// TestReregFixed: a region that is not memory of this process cannot change, and the error says
+// why.
 func TestReregFixed(t *testing.T) {
 	ctx := openDevice(t)
 	pd := closing[*PD](t)(ctx.AllocPD())
@@ -142,8 +144,8 @@ func TestReregFixed(t *testing.T) {
 	}
 }
 
-// What is received into a region without memory is dropped, and what is sent from it is zeroes, at
-// any address.
+// Data that is received into a region without memory is dropped, and data that is sent from the
+// region is zeroes, at any address.
 func TestNullMR(t *testing.T) {
 	a, b := newPair(t, openRoCE(t))
 	null := closing[*MR](t)(orSkip[*MR](t, "ibv_alloc_null_mr")(b.pd.AllocNullMR()), nil)
@@ -165,7 +167,8 @@ func TestNullMR(t *testing.T) {
 	assert.Assert(t, bytes.Equal(a.buf[:250], want))
 }
 
-// Device memory is copied to and from, and is the place of RDMA; ranges outside are refused.
+// Write and Read copy to and from device memory, and RDMA accesses the memory. Ranges outside the
+// memory are refused.
 func TestDM(t *testing.T) {
 	ctx := openRoCE(t)
 	a, b := newPair(t, ctx)
@@ -219,11 +222,11 @@ func TestDM(t *testing.T) {
 	a.send(remote, a.sge(100, 48))
 	a.sent()
 	assert.Assert(t, bytes.Equal(a.buf[100:148], a.buf[:48]))
-	a.send(remote, a.sge(0, 49)) // the region ends before
+	a.send(remote, a.sge(0, 49)) // one byte more than the region has
 	assert.Equal(t, poll(t, a.scq, 1)[0].Status, WCRemAccessErr)
 }
 
-// Advice reaches devices with on-demand paging; others say that they have none.
+// AdviseMR works on devices with on-demand paging. On other devices it returns ErrNotSupported.
 func TestAdviseMR(t *testing.T) {
 	ctx := openDevice(t)
 	pd := closing[*PD](t)(ctx.AllocPD())
@@ -249,7 +252,8 @@ func TestAdviseMR(t *testing.T) {
 	assert.Assert(t, pd.AdviseMR(AdvicePrefetch, AdviseFlush, all) != nil)
 }
 
-// TestHugePages: a region of huge pages serves as any other. The virtual machine reserves some.
+// TestHugePages: a region of huge pages works like any other region. The virtual machine of the
+// tests reserves huge pages.
 func TestHugePages(t *testing.T) {
 	const size = 2 << 20
 	far, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE,

@@ -18,14 +18,14 @@ type MR struct {
 	c    *C.struct_ibv_mr
 	pd   *PD
 	pin  runtime.Pinner
-	addr uint64 // of the first byte, in work requests
+	addr uint64 // address of the first byte in work requests
 	len  int
 	lkey uint32
 	rkey uint32
 	h    uintptr
 
-	imported bool   // of another process, which deregisters it
-	fixed    string // why Rereg cannot change the region; else empty
+	imported bool   // the region belongs to another process, which deregisters it
+	fixed    string // if not empty, Rereg cannot change the region, for this reason
 }
 
 // mrs keeps open regions reachable, because the device may write to a region that the program no
@@ -42,7 +42,7 @@ func (p *PD) RegMR(buf []byte, access AccessFlags) (*MR, error) {
 	return pinned(buf, func(m *MR, addr uintptr) error { return m.regAt(p, addr, len(buf), access) })
 }
 
-// pinned pins buf and registers it; a failure unpins it.
+// pinned pins buf and calls register. If register fails, pinned unpins buf.
 func pinned(buf []byte, register func(m *MR, addr uintptr) error) (*MR, error) {
 	m := &MR{}
 	if len(buf) > 0 {
@@ -55,8 +55,9 @@ func pinned(buf []byte, register func(m *MR, addr uintptr) error) (*MR, error) {
 	return m, nil
 }
 
-// RegMRIOVA is RegMR, but the region starts at the address iova instead of the address of buf, both
-// in SGEs and for the peer. The two addresses must be equal modulo the page size.
+// RegMRIOVA registers buf as RegMR does, but under another address: in SGEs and for the peer the
+// region starts at iova, not at the address of buf. The two addresses must be equal modulo the page
+// size.
 //
 // Implements: ibv_reg_mr_iova.
 func (p *PD) RegMRIOVA(buf []byte, iova uint64, access AccessFlags) (*MR, error) {
@@ -175,8 +176,8 @@ func (m *MR) Len() int { return orZero(m).len }
 
 // Close deregisters the region and unpins its memory. An imported region stays registered for its
 // owner. Before Close, wait for the completions of requests that use the region; otherwise they
-// fail or flush. Errors: EBUSY or EINVAL if the driver finds a memory window bound to the region,
-// which then stays open.
+// fail or flush. Errors: EBUSY or EINVAL if the driver finds a memory window bound to the region;
+// the region then stays open.
 //
 // Implements: ibv_dereg_mr, ibv_unimport_mr.
 func (m *MR) Close() error {

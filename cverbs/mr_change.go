@@ -17,9 +17,9 @@ import (
 // LKey and RKey again. During Rereg no other call and no work request may use the region, and no
 // window may be bound to it.
 //
-// After an error the region is as it was, unless the device failed in the middle of the change. The
-// error's text then says that the region is lost. A lost region has keys of 0 and can only be
-// closed. Its old and its new memory stay pinned until then. Errors: EINVAL if change selects
+// After an error the region is unchanged, unless the device failed in the middle of the change. In
+// that case the error's text says that the region is lost. A lost region has keys of 0 and can only
+// be closed. Its old and its new memory stay pinned until then. Errors: EINVAL if change selects
 // nothing, if Buf is empty, for remote write or atomic access without AccessLocalWrite, for a
 // domain of another context, and for a region of RegDM, RegDMABuf, AllocNullMR or ImportMR;
 // ErrNotSupported.

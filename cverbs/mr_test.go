@@ -41,14 +41,14 @@ func TestRegMR(t *testing.T) {
 	mem, err := syscall.Mmap(-1, 0, 8192, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	assert.NilError(t, err)
 	defer syscall.Munmap(mem)
-	m2 := closing[*MR](t)(pd.RegMR(mem, AccessLocalWrite)) // not Go's memory: a slice of it will do too
+	m2 := closing[*MR](t)(pd.RegMR(mem, AccessLocalWrite)) // memory outside the Go heap can be passed as a slice, too
 	m3 := closing[*MR](t)(pd.RegMRAddr(uintptr(m2.Addr()), 8192, AccessLocalWrite))
 	assert.Equal(t, m3.Addr(), m2.Addr())
 	assert.NilError(t, m3.Close())
 	assert.NilError(t, m2.Close())
 }
 
-// TestRegMRIOVA: peers and segments address the region from the chosen address on.
+// TestRegMRIOVA: for peers and segments the region starts at the chosen address.
 func TestRegMRIOVA(t *testing.T) {
 	ctx := openDevice(t)
 	pd := closing[*PD](t)(ctx.AllocPD())
@@ -67,8 +67,8 @@ func TestRegMRIOVA(t *testing.T) {
 	assert.NilError(t, m.Close())
 }
 
-// TestRegDMABuf: what is no dmabuf is refused with the cause, and nothing is left behind. A driver
-// that takes dmabufs has not been tried.
+// TestRegDMABuf: a descriptor that is not a dmabuf is refused, the error names the cause, and
+// nothing is left behind. The test has not run with a driver that supports dmabufs.
 func TestRegDMABuf(t *testing.T) {
 	ctx := openDevice(t)
 	pd := closing[*PD](t)(ctx.AllocPD())
@@ -87,9 +87,10 @@ func TestRegDMABuf(t *testing.T) {
 	t.Log(err)
 }
 
-// TestOnDemand: a device without on-demand paging refuses a region that asks for it, and says so;
-// on one with it an RDMA write reaches memory that nobody has touched, and pages that were given
-// back. The writes begin with a page: soft-RoCE of Linux 7.2 puts others there too, if on demand.
+// TestOnDemand: a device without on-demand paging refuses a region with AccessOnDemand, and the
+// error says so. On a device with on-demand paging an RDMA write reaches memory that nobody has
+// touched, and pages that were returned to the kernel. Each write begins at the start of a page,
+// because soft-RoCE of Linux 7.2 stores other writes there, too.
 func TestOnDemand(t *testing.T) {
 	ctx := openRoCE(t)
 	a, b := newPair(t, ctx)
@@ -99,7 +100,7 @@ func TestOnDemand(t *testing.T) {
 	m, err := b.pd.RegMR(mem, AccessLocalWrite|AccessRemoteWrite|AccessOnDemand)
 	t.Logf("on-demand paging: %#x, RC %v; registration: %v", attr.ODPGeneralCaps, attr.ODPRCCaps, err)
 	if attr.ODPGeneralCaps&ODPSupport == 0 {
-		if err != nil { // the loop device pins nothing, and takes it
+		if err != nil { // the loop device accepts the flag, because it pins nothing
 			assert.ErrorContains(t, err, "a device has it that reports ODPSupport")
 			return
 		}

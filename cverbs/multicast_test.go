@@ -10,7 +10,7 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// badMulticast tries what AttachMulticast and DetachMulticast refuse.
+// badMulticast checks that AttachMulticast and DetachMulticast refuse a group with this error.
 func badMulticast(t *testing.T, q *QP, group GID, want string) {
 	t.Helper()
 	for _, call := range []func(GID, uint16) error{q.AttachMulticast, q.DetachMulticast} {
@@ -25,7 +25,8 @@ func TestMulticastBadInput(t *testing.T) {
 	badMulticast(t, a.qp, netip.MustParseAddr("::ffff:239.1.2.3").As16(), "only UD has multicast")
 }
 
-// A queue pair attaches to several groups, twice to one, and can be closed when it has left all.
+// A queue pair attaches to several groups, and twice to one of them. It can be closed after it has
+// left all groups.
 func TestMulticast(t *testing.T) {
 	ctx := openRoCE(t)
 	notOnLoop(t, ctx)
@@ -55,8 +56,8 @@ func TestMulticast(t *testing.T) {
 	assert.Equal(t, e.qp.AttachMulticast(groups[0], 0), ErrClosed)
 }
 
-// listenIP makes this host a member of a group in IP: what a socket or a queue pair of the host
-// sends to it then comes back.
+// listenIP makes this host a member of a group at the IP level. What a socket or a queue pair of
+// this host sends to the group then comes back.
 func listenIP(t *testing.T, local, group netip.Addr) {
 	t.Helper()
 	ifaces, err := net.Interfaces()
@@ -101,7 +102,7 @@ func TestMulticastDelivery(t *testing.T) {
 				path.SGIDIndex = uint8(e.Index)
 			}
 		}
-		var ends [4]*end // the last is not attached
+		var ends [4]*end // the last end is not attached
 		for i := range ends {
 			e := newEnd(t, ctx, ud)
 			assert.NilError(t, e.qp.ToRTR(QPAttr{}))

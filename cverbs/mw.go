@@ -20,7 +20,7 @@ type MW struct {
 	pd   *PD
 	mu   sync.Mutex // serializes binds, because each derives its key from the previous key
 	rkey uint32
-	mr   *MR // of the latest bind
+	mr   *MR // the region of the latest bind
 	typ  MWType
 }
 

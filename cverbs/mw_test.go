@@ -9,7 +9,7 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// What BindMW refuses by itself. No device with windows is needed.
+// Bad arguments that BindMW itself refuses. The test needs no device with windows.
 func TestMWBadInput(t *testing.T) {
 	ctx := openRoCE(t)
 	e, other := newEnd(t, ctx), newEnd(t, ctx)
@@ -38,14 +38,14 @@ func TestMWBadInput(t *testing.T) {
 		{func(w *BindWR) { w.Length = size + 1 }, outside},
 		{func(w *BindWR) { w.Length = 1<<32 + 8 }, outside},
 		{func(w *BindWR) { w.Length = 1<<64 - 1 }, outside},
-		{func(w *BindWR) { w.Addr += 16; w.Length = 1<<64 - 16 }, outside},  // the end is the region's begin
-		{func(w *BindWR) { w.Addr += 16; w.Length = -w.Addr }, outside},     // or 0
-		{func(w *BindWR) { w.Addr += 16; w.Length = 16 - w.Addr }, outside}, // or 16
-		{func(w *BindWR) { w.Addr--; w.Length = 1<<64 - 1 }, outside},       // both
-		{func(w *BindWR) { w.Addr += 1 << 32; w.Length = 8 }, outside},      // cut to 32 bits it would be inside
+		{func(w *BindWR) { w.Addr += 16; w.Length = 1<<64 - 16 }, outside},  // wraps around to the start
+		{func(w *BindWR) { w.Addr += 16; w.Length = -w.Addr }, outside},     // wraps around to 0
+		{func(w *BindWR) { w.Addr += 16; w.Length = 16 - w.Addr }, outside}, // wraps around to 16
+		{func(w *BindWR) { w.Addr--; w.Length = 1<<64 - 1 }, outside},       // begins before the region and wraps around
+		{func(w *BindWR) { w.Addr += 1 << 32; w.Length = 8 }, outside},      // inside if truncated to 32 bits
 		{func(w *BindWR) { w.MR = other.mr; w.Addr = other.mr.Addr() }, "different protection domains"},
 		{func(w *BindWR) {}, "it needs RTS"},
-		{func(w *BindWR) { w.Addr += size - 8 }, "it needs RTS"}, // the end of the region is inside
+		{func(w *BindWR) { w.Addr += size - 8 }, "it needs RTS"}, // the last 8 bytes are inside the region
 		{func(w *BindWR) { w.Length = size }, "it needs RTS"},
 	} {
 		wr := ok

@@ -42,8 +42,8 @@ func TestNewcomer(t *testing.T) {
 	}
 }
 
-// TestWithoutHeaders: the compiler says what to install where rdma-core's headers are missing, as
-// docs/errors.md quotes it, and how to do without.
+// TestWithoutHeaders: if rdma-core's headers are missing, the compiler's error names the packages
+// to install and how to build without them, in the words that docs/errors.md quotes.
 func TestWithoutHeaders(t *testing.T) {
 	if _, err := exec.LookPath("cc"); err != nil {
 		t.Skip("no C compiler here")
@@ -59,15 +59,16 @@ func TestWithoutHeaders(t *testing.T) {
 	}
 }
 
-// TestNodeWithoutPermission: rdma-core's ENOENT is not believed where the file is there.
+// TestNodeWithoutPermission: if rdma-core returns ENOENT but the file exists, the error is the one
+// of opening the file.
 func TestNodeWithoutPermission(t *testing.T) {
 	node := filepath.Join(t.TempDir(), "uverbs0")
 	assert.ErrorContains(t, nodeError("ibv_open_device", syscall.ENOENT, node, "ib_uverbs"), "is missing")
 	assert.NilError(t, os.WriteFile(node, nil, 0))
 	done := make(chan error)
 	go func() {
-		// This thread alone is nobody's, and ends with the goroutine: rdma_cm would refuse its calls from
-		// now on, because its credentials are not those that opened the file.
+		// Only this thread becomes the user nobody, and it ends with the goroutine. rdma_cm would refuse
+		// later calls of the thread, because another user has opened the file.
 		runtime.LockOSThread()
 		_, err := unix.SetfsuidRetUid(65534)
 		if err == nil {

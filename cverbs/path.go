@@ -15,8 +15,8 @@ type PathOptions struct {
 // Extension.
 func (o PathOptions) IsZero() bool { return o == PathOptions{} }
 
-// Apply replaces those attributes in attr that o has a value for and mask selects. attr and mask
-// are for a QP.Modify that follows.
+// Apply sets the attributes in attr for which o has a value and which mask selects. The caller then
+// passes attr and mask to QP.Modify.
 //
 // Extension.
 func (o PathOptions) Apply(attr *QPAttr, mask QPAttrMask) {
@@ -39,7 +39,7 @@ func replace(field, by *uint8) {
 	}
 }
 
-// MTUOf returns the path MTU of a size in bytes: 256, 512, 1024, 2048 or 4096. ok is false for
+// MTUOf converts a size in bytes (256, 512, 1024, 2048 or 4096) to a path MTU. ok is false for
 // other sizes.
 //
 // Extension.

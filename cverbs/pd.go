@@ -12,10 +12,10 @@ type PD struct {
 	c    *C.struct_ibv_pd
 	ctx  *Context
 
-	imported bool // of another process, which deallocates it
+	imported bool // the domain belongs to another process, which deallocates it
 
-	td   *TD // td and base are set in a parent domain: its thread domain, and the domain it was created from
-	base *PD
+	td   *TD // set in a parent domain: its thread domain
+	base *PD // set in a parent domain: the domain that it was created from
 }
 
 // same reports whether objects of two domains work together. Either domain may be nil.

@@ -9,7 +9,7 @@ import (
 )
 
 // Segment ranges outside the slice, too many segments and unknown opcodes return an error that
-// names them; earlier requests of the batch are posted.
+// names the problem. Earlier requests of the batch are posted.
 func TestPostRefusals(t *testing.T) {
 	a, b := newPair(t, openDevice(t))
 	sges := make([]SGE, 40)
@@ -47,7 +47,7 @@ func TestPostRefusals(t *testing.T) {
 	assert.Equal(t, n, 0)
 }
 
-// A full receive queue accepts what fits and returns ENOMEM.
+// A post to an almost full receive queue accepts the requests that fit, and returns ENOMEM.
 func TestPostRecvFull(t *testing.T) {
 	e := newEnd(t, openDevice(t))
 	wrs := make([]RecvWR, 600)
@@ -60,12 +60,12 @@ func TestPostRecvFull(t *testing.T) {
 	assert.Assert(t, n >= int(defaultCap.MaxRecvWR) && n < len(wrs), "%d", n)
 }
 
-// A batch that is refused in its second or third chain: n counts the chains before it, and just
-// these requests are posted.
+// A request in the second or third chain of a batch is refused: n counts all requests before it,
+// and exactly these requests are posted.
 func TestPostRefusedLater(t *testing.T) {
 	ctx := openRoCE(t)
 	const depth, longest = 300, 600
-	for _, bad := range []int{1, 127, 128, 129, 200, 255, 256, 257, longest} { // the last is refused by no check
+	for _, bad := range []int{1, 127, 128, 129, 200, 255, 256, 257, longest} { // longest: none is bad
 		recvs, sends := make([]RecvWR, longest), make([]SendWR, longest)
 		for i := range longest {
 			recvs[i] = RecvWR{ID: uint64(i), NumSGE: 1}
@@ -78,7 +78,7 @@ func TestPostRefusedLater(t *testing.T) {
 			if bad < longest {
 				assert.ErrorContains(t, err, "are not among the 1 given")
 				assert.Equal(t, n, bad)
-			} else { // by the device: the queue is full
+			} else { // the device refuses a request, because the queue is full
 				isErr(t, err, syscall.ENOMEM)
 				assert.Assert(t, n >= depth && n >= int(atLeast) && n < longest, "%d of a queue of %d", n, atLeast)
 			}
@@ -103,15 +103,15 @@ func TestPostRefusedLater(t *testing.T) {
 	}
 }
 
-// A full send queue accepts what fits and returns ENOMEM; polled completions free places. On iWARP
-// no send waits for a receive, so the test skips there.
+// A post to an almost full send queue accepts the requests that fit, and returns ENOMEM. Polled
+// completions free slots. The test skips on iWARP, where no send waits for a receive.
 func TestPostFull(t *testing.T) {
 	a, b := newPair(t, openRoCE(t))
 	wrs := make([]SendWR, 600)
 	for i := range wrs {
 		wrs[i] = SendWR{ID: uint64(i), Opcode: OpSend, Flags: SendSignaled}
 	}
-	n, err := a.qp.PostSend(wrs, nil) // nobody receives: nothing completes
+	n, err := a.qp.PostSend(wrs, nil) // no receive is posted, so nothing completes
 	assert.Assert(t, errors.Is(err, syscall.ENOMEM), "%v", err)
 	assert.ErrorContains(t, err, "is full")
 	assert.Assert(t, n >= int(defaultCap.MaxSendWR) && n < len(wrs), "%d", n)
@@ -133,7 +133,7 @@ func TestPostState(t *testing.T) {
 	n, err := e.qp.PostSend([]SendWR{{Opcode: OpSend}}, nil)
 	assert.ErrorContains(t, err, "in INIT: it needs RTS")
 	assert.Equal(t, n, 0)
-	e.recv(1, e.sge(0, 8)) // INIT takes receives
+	e.recv(1, e.sge(0, 8)) // receives may be posted in INIT
 	assert.NilError(t, e.qp.ToError())
 	assert.Equal(t, poll(t, e.rcq, 1)[0].Status, WCWRFlushErr)
 	assert.NilError(t, e.qp.ToReset())

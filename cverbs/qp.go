@@ -26,9 +26,9 @@ type QP struct {
 	typ  QPType
 	qkey uint32
 
-	alone serial // in a parent domain
+	alone serial // enabled in a parent domain
 
-	destroy func() C.int // not nil if an id created the queue pair, drives its states and destroys it
+	destroy func() C.int // set if CMID.CreateQP created the queue pair: destroys it through the id
 }
 
 // CreateQP creates a queue pair in the RESET state. The completion queues, the SRQ and the domain
@@ -119,7 +119,7 @@ func newQP(verb string, p *PD, id *life, init *QPInit) (*QP, *C.struct_ibv_qp_in
 func (q *QP) finish(v *C.struct_ibv_qp, granted QPCap) {
 	q.c, q.num, q.cap = v, uint32(v.qp_num), granted
 	if q.ops != 0 && q.ctx.rxe != 0 {
-		// rxe's ibv_wr_set_sge_list assumes that all segments are as long as the first, and its
+		// rxe's ibv_wr_set_sge_list assumes that all segments are as long as the first. rxe's
 		// ibv_wr_set_inline_data_list sends nothing (rdma-core 44).
 		q.cap.MaxSendSGE = min(q.cap.MaxSendSGE, 1)
 		q.ops |= C.CV_GATHER
@@ -178,7 +178,7 @@ func (q *QP) Modify(attr QPAttr, mask QPAttrMask) error {
 		e := rcError("ibv_modify_qp", rc, err).(*Error)
 		from := QPState(q.c.state)
 		if now, err := q.query(QPAttrState); err == nil {
-			from = now.State // errors may have changed it
+			from = now.State // an error may have changed the state
 		}
 		e.Advice = fmt.Sprintf("QP %d %s", q.num, modifyAdvice(q.typ, from, &attr, mask))
 		return e
@@ -186,12 +186,13 @@ func (q *QP) Modify(attr QPAttr, mask QPAttrMask) error {
 	return nil
 }
 
-// Query returns all attributes, with the device's current state.
+// Query returns all attributes, including the current state of the queue pair in the device.
 //
 // Implements: ibv_query_qp.
 func (q *QP) Query() (QPAttr, error) { return orZero(q).query(1<<21 - 1) }
 
-// State returns the device's current state, which errors may have changed since Modify.
+// State returns the current state of the queue pair in the device. Errors may have changed the
+// state since Modify.
 //
 // Implements: ibv_query_qp.
 func (q *QP) State() (QPState, error) {
@@ -222,8 +223,9 @@ func (q *QP) ToInit(port uint8, access AccessFlags) error {
 	return q.Modify(QPAttr{State: QPStateInit, Port: port, AccessFlags: access, QKey: q.qkey}, qpNeeds(q.typ, QPStateInit))
 }
 
-// ToRTR moves the queue pair from INIT to RTR. RC and XRC_RECV use AH, PathMTU, DestQPNum, RQPSN,
-// MaxDestRDAtomic and MinRNRTimer of attr, UC and XRC_SEND the first four, UD and RAW_PACKET none.
+// ToRTR moves the queue pair from INIT to RTR. It uses these fields of attr: AH, PathMTU, DestQPNum
+// and RQPSN for RC, UC, XRC_SEND and XRC_RECV; MaxDestRDAtomic and MinRNRTimer for RC and XRC_RECV.
+// For UD and RAW_PACKET it uses no fields.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) ToRTR(attr QPAttr) error {
@@ -232,8 +234,9 @@ func (q *QP) ToRTR(attr QPAttr) error {
 	return q.Modify(attr, qpNeeds(q.typ, QPStateRTR))
 }
 
-// ToRTS moves the queue pair from RTR to RTS. RC and XRC_SEND use SQPSN, Timeout, RetryCnt,
-// RNRRetry and MaxRDAtomic of attr, XRC_RECV the first two, UC and UD only SQPSN, RAW_PACKET none.
+// ToRTS moves the queue pair from RTR to RTS. It uses these fields of attr: SQPSN for all types but
+// RAW_PACKET; Timeout for RC, XRC_SEND and XRC_RECV; RetryCnt, RNRRetry and MaxRDAtomic for RC and
+// XRC_SEND.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) ToRTS(attr QPAttr) error {
@@ -254,8 +257,8 @@ func (q *QP) ToError() error { return orZero(q).Modify(QPAttr{State: QPStateErr}
 func (q *QP) ToReset() error { return orZero(q).Modify(QPAttr{State: QPStateReset}, QPAttrState) }
 
 // Close destroys the queue pair. Posted work requests are dropped. Completions that have not been
-// polled may be lost. Errors: ErrInUse while a flow of the queue pair is open; EBUSY while it is
-// attached to a multicast group.
+// polled may be lost. Errors: ErrInUse while a flow of the queue pair is open; EBUSY while the
+// queue pair is attached to a multicast group.
 //
 // Implements: ibv_destroy_qp, rdma_destroy_qp.
 func (q *QP) Close() error {

@@ -13,9 +13,10 @@ import (
 )
 
 // SetECE requests enhanced connection establishment options, and returns the options that the
-// device accepted. Call it before ToRTR, with the options that both ends have agreed on
-// (CMID.RemoteECE), because they take effect at the next transitions. Errors: ErrNotSupported for
-// VendorID 0, and if the driver has no options; EINVAL for options that the driver does not know.
+// device accepted. Call it before ToRTR, because the options take effect at the next transitions.
+// Pass the options that both ends have agreed on (CMID.RemoteECE). Errors: ErrNotSupported for
+// VendorID 0, and if the driver has no ECE options; EINVAL for options that the driver does not
+// know.
 //
 // Implements: ibv_set_ece.
 func (q *QP) SetECE(e ECE) (accepted ECE, err error) {
@@ -33,8 +34,8 @@ func (q *QP) SetECE(e ECE) (accepted ECE, err error) {
 	return ECE{VendorID: uint32(c.vendor_id), Options: uint32(c.options)}, nil
 }
 
-// QueryECE returns the options that the device supports, or after SetECE the options that it
-// accepted. Errors: ErrNotSupported if the driver has no options.
+// QueryECE returns the ECE options that the device supports. After SetECE it returns the options
+// that the device accepted. Errors: ErrNotSupported if the driver has no ECE options.
 //
 // Implements: ibv_query_ece.
 func (q *QP) QueryECE() (ECE, error) {
@@ -51,9 +52,9 @@ func (q *QP) QueryECE() (ECE, error) {
 }
 
 // DataInOrder reports whether the bytes of a message are written to the receiver's memory in order,
-// if the message is sent with op. A program that sees the last byte may then read the others. A
-// driver that does not know reports false. Errors: ErrNotSupported with libraries before rdma-core
-// 36.
+// if the message is sent with op. A program that sees the last byte may then read the others.
+// DataInOrder returns false if the driver does not know. Errors: ErrNotSupported with libraries
+// before rdma-core 36.
 //
 // Implements: ibv_query_qp_data_in_order.
 func (q *QP) DataInOrder(op WROpcode) (bool, error) {

@@ -11,8 +11,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestECE: what a queue pair is asked for is what it reports, as far as the device accepts it. Of
-// the devices here only the loop device has options.
+// TestECE: a queue pair reports the requested options, as far as the device accepts them. Among the
+// devices of the tests only the loop device has ECE options.
 func TestECE(t *testing.T) {
 	ctx := openDevice(t)
 	e := newEnd(t, ctx)
@@ -38,7 +38,7 @@ func TestECE(t *testing.T) {
 	assert.ErrorContains(t, err, "in RTR, VendorID 0x15b3, Options 0x0: it needs RESET or INIT: ToReset, ToInit first")
 }
 
-// TestDataInOrder: no device here promises an order.
+// TestDataInOrder: no device of the tests promises an order.
 func TestDataInOrder(t *testing.T) {
 	e := newEnd(t, openDevice(t))
 	for _, op := range []WROpcode{OpSend, OpRDMAWrite, OpRDMARead} {
@@ -63,7 +63,7 @@ func TestRateLimitRefused(t *testing.T) {
 	assert.ErrorContains(t, err, "the device has no rate limits")
 }
 
-// TestRateLimit: a queue pair in RTS takes a limit within the device's.
+// TestRateLimit: a queue pair in RTS accepts a limit that is within the device's limits.
 func TestRateLimit(t *testing.T) {
 	ctx := openDevice(t)
 	attr, err := ctx.QueryDevice()
@@ -99,7 +99,8 @@ func TestQPTypes(t *testing.T) {
 	assert.Assert(t, QPTypes(1<<31).Has(31))
 }
 
-// TestResolveEthernet: the address of a neighbour, of a multicast group, and what has none.
+// TestResolveEthernet resolves the address of a neighbour and of a multicast group, and addresses
+// that cannot be resolved.
 func TestResolveEthernet(t *testing.T) {
 	ctx := openRoCE(t)
 	if ctx.Name() == "loop0" {

@@ -50,8 +50,8 @@ func qpNeeds(typ QPType, to QPState) QPAttrMask {
 	return QPAttrState | needs[to-QPStateInit]
 }
 
-// modifyAdvice returns why a queue pair in the state from may have refused a Modify, and what to
-// do.
+// modifyAdvice returns why a Modify may have failed in the given state of the queue pair, and what
+// to do.
 func modifyAdvice(typ QPType, from QPState, attr *QPAttr, mask QPAttrMask) string {
 	to := attr.State
 	switch {
@@ -81,22 +81,22 @@ var qpBefore = map[QPState]QPState{
 	QPStateErr: QPStateInit, QPStateSQE: QPStateRTS,
 }
 
-// qpCallsTo returns the calls that move a queue pair from a state to another, which is at most RTS.
-// It returns "" if both are the same.
+// qpCallsTo returns the calls that move a queue pair from one state to another. The target must be
+// RTS or an earlier state. qpCallsTo returns "" if both states are the same.
 func qpCallsTo(from, to QPState) string {
 	up := []string{"ToReset", "ToInit", "ToRTR", "ToRTS"} // by state
 	switch {
 	case from == to:
 		return ""
-	case from > to: // also SQD, SQE and ERR
+	case from > to: // from may also be SQD, SQE or ERR
 		return strings.Join(append(up[:1:1], up[1:to+1]...), ", ")
 	}
 	return strings.Join(up[from+1:to+1], ", ")
 }
 
 // postAdvice returns the advice for a post that the queue pair's state does not allow: the state
-// that call needs, and the calls that move the queue pair to that state. byID means that the queue
-// pair's id moves it.
+// that call needs, and the calls that move the queue pair to that state. byID is true if
+// CMID.CreateQP created the queue pair, so that its id moves it through its states.
 func postAdvice(call string, num uint32, state QPState, byID bool) string {
 	need, to := "RTS", QPStateRTS
 	if call == "PostRecv" {

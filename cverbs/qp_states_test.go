@@ -8,8 +8,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestStateErrors: what the state of a queue pair does not allow is refused by an error that names
-// the state, the call and what to do; and what it says helps.
+// TestStateErrors: if the state of a queue pair does not allow a call, the error names the state,
+// the call and what to do. To follow the advice helps.
 func TestStateErrors(t *testing.T) {
 	ctx := openRoCE(t)
 	e := newEnd(t, ctx)
@@ -47,7 +47,7 @@ func TestStateErrors(t *testing.T) {
 	refused(e.qp.ToRTS(path), "in ERR, which does not go to RTS: ToReset, ToInit, ToRTR first")
 	refused(e.qp.ToInit(1, 0), "in ERR, which does not go to INIT: ToReset first")
 
-	// What it said.
+	// Follow the advice.
 	assert.NilError(t, e.qp.ToReset())
 	assert.NilError(t, e.qp.ToInit(1, 0))
 	assert.NilError(t, e.qp.ToRTR(path))
@@ -66,8 +66,8 @@ func TestStateErrors(t *testing.T) {
 
 func num(e *end) string { return fmt.Sprint(e.qp.Num()) }
 
-// TestStateAdvice: each pair of states of each type, without a device. What is not allowed has a
-// way out that ends in a state from which it is.
+// TestStateAdvice checks each pair of states of each type, without a device. If a transition is not
+// allowed, the advice leads to a state from which it is allowed.
 func TestStateAdvice(t *testing.T) {
 	for _, typ := range []QPType{QPTypeRC, QPTypeUC, QPTypeUD} {
 		for from := QPStateReset; from <= QPStateErr; from++ {
@@ -99,7 +99,7 @@ func TestStateAdvice(t *testing.T) {
 		"PostSend on QP 5 in INIT: it needs RTS: Connect or Accept of its id first")
 }
 
-// TestOptionAdvice: the errors of SetECE and SetRateLimit name call, state and what to do.
+// TestOptionAdvice: the errors of SetECE and SetRateLimit name the call, the state and what to do.
 func TestOptionAdvice(t *testing.T) {
 	ece, rate := ECE{VendorID: 1, Options: 2}, RateLimit{Kbps: 3}
 	for _, c := range []struct{ got, want string }{

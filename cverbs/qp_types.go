@@ -68,12 +68,12 @@ var qpStateNames = map[QPState]string{
 // Extension.
 func (s QPState) String() string { return enumName(qpStateNames, s, "QPState") }
 
-// MigState is how far a queue pair is with the migration to its alternate path.
+// MigState is the state of a queue pair's migration to its alternate path.
 type MigState uint32
 
 // Migration states, with the values of enum ibv_mig_state.
 const (
-	MigMigrated MigState = 0 // the queue pair uses one path and knows no other
+	MigMigrated MigState = 0 // the queue pair uses one path and has no alternate path
 	MigRearm    MigState = 1 // AltAH is being made ready
 	MigArmed    MigState = 2 // if the path fails the queue pair uses AltAH
 )
@@ -270,8 +270,8 @@ type SRQInit struct {
 	MaxWR  uint32 // outstanding receives
 	MaxSGE uint32 // segments of one receive
 
-	// Both are set for extended reliable connections: the domain, and the queue for the completions
-	// of receives.
+	// Set both for extended reliable connections: the XRC domain, and the queue for the completions of
+	// receives.
 	XRCD *XRCD
 	CQ   *CQ
 }
@@ -280,5 +280,5 @@ type SRQInit struct {
 type SRQAttr struct {
 	MaxWR  uint32
 	MaxSGE uint32
-	Limit  uint32 // the event comes when fewer receives are left; 0: not armed
+	Limit  uint32 // AsyncSRQLimitReached comes when fewer receives are left; 0: not armed
 }

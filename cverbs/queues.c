@@ -1,7 +1,7 @@
 //go:build linux && cgo
 
-// Receive queues that are not part of a queue pair: those of extended reliable connections, and
-// those of tables.
+// Receive queues that are not part of a queue pair: shared receive queues of extended reliable
+// connections, and receive queues in tables (receive side scaling).
 
 #include "shim.h"
 

@@ -16,10 +16,10 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// What only some NICs have: each test passes there, and elsewhere checks that the error names the
+// Features that only some NICs have. On other devices each test checks that the error names the
 // verb.
 
-// A message of one process's queue pair goes into the shared receive queue that it names.
+// A message goes into the shared receive queue that the message names.
 func TestXRC(t *testing.T) {
 	ctx := openRoCE(t)
 	x := closing[*XRCD](t)(orSkip[*XRCD](t, "ibv_open_xrcd")(ctx.OpenXRCD(-1, os.O_CREATE)), nil)
@@ -45,8 +45,8 @@ func TestXRC(t *testing.T) {
 	assert.Assert(t, bytes.Equal(a.buf[:100], b.buf[:100]))
 }
 
-// Only half of what makes a queue of extended reliable connections is refused; a queue without says
-// that it has no number.
+// An SRQ with only one of XRCD and CQ is refused. An SRQ without both has no number, and Num says
+// so.
 func TestXRCRefused(t *testing.T) {
 	e := newEnd(t, openDevice(t))
 	for _, init := range []SRQInit{{MaxWR: 1, MaxSGE: 1, CQ: e.rcq}, {MaxWR: 1, MaxSGE: 1, XRCD: &XRCD{}}} {
@@ -61,7 +61,7 @@ func TestXRCRefused(t *testing.T) {
 	}
 }
 
-// A table of receive queues takes the packets of one queue pair.
+// A table of receive queues receives the packets of one queue pair.
 func TestRSS(t *testing.T) {
 	ctx := openDevice(t)
 	e := newEnd(t, ctx)
@@ -101,8 +101,8 @@ func TestRSS(t *testing.T) {
 	assert.ErrorContains(t, table.Close(), "in use by 1 QP")
 }
 
-// TestWQStates: a receive queue's refusals name state, call and what to do, and that helps; what is
-// posted is flushed in ERR and forgotten in RESET.
+// TestWQStates: the errors of a receive queue name the state, the call and what to do. To follow
+// the advice helps. Posted receives are flushed in ERR, and dropped in RESET.
 func TestWQStates(t *testing.T) {
 	e := newEnd(t, openDevice(t))
 	w := closing[*WQ](t)(orSkip[*WQ](t, "ibv_create_wq")(e.pd.CreateWQ(WQInit{CQ: e.rcq, MaxWR: 2, MaxSGE: 1})), nil)
@@ -140,7 +140,7 @@ func TestWQStates(t *testing.T) {
 	assert.NilError(t, post(3))
 }
 
-// A flow steers and counts; its specifications are checked before.
+// A flow steers and counts packets. Its specifications are checked first.
 func TestFlow(t *testing.T) {
 	ctx := openDevice(t)
 	e := newEnd(t, ctx)
@@ -175,7 +175,8 @@ func TestCounters(t *testing.T) {
 	assert.ErrorIs(t, k.Attach(&Flow{}, CountBytes, 1), ErrClosed)
 }
 
-// Another context of the same device, imported by its descriptor, has the first one's objects.
+// A second context of the same device, imported from the descriptor of the first one, can import
+// the objects of the first one.
 func TestImport(t *testing.T) {
 	ctx := openDevice(t)
 	pd := closing[*PD](t)(ctx.AllocPD())
@@ -214,7 +215,8 @@ func TestImport(t *testing.T) {
 	assert.Equal(t, region.RKey(), m.RKey())
 }
 
-// TestWideDescriptors: a descriptor that a C int cannot hold is refused; cut off it would be 0.
+// TestWideDescriptors: a descriptor that does not fit into a C int is refused. Truncated it would
+// be 0.
 func TestWideDescriptors(t *testing.T) {
 	if strconv.IntSize == 32 {
 		t.Skip("an int is a C int")
@@ -236,7 +238,7 @@ func TestWideDescriptors(t *testing.T) {
 	}
 }
 
-// Each specification lies in memory as C has it: its type and size, the values, the mask, numbers
+// Each specification has the memory layout of C: type and size, the values, the mask, and numbers
 // in network byte order.
 func TestFlowBytes(t *testing.T) {
 	eth := FlowEthFields{Dst: [6]byte{1, 2, 3, 4, 5, 6}, Src: [6]byte{7, 8, 9, 10, 11, 12}, EtherType: 0x0d0e,
@@ -250,9 +252,9 @@ func TestFlowBytes(t *testing.T) {
 	for _, c := range []struct {
 		spec   FlowSpec
 		typ    uint16
-		val    int // where the values begin
+		val    int // offset of the values
 		fields int // bytes of values, which count 1, 2, 3, ...
-		step   int // from there to the mask
+		step   int // distance from the values to the mask
 		size   int
 	}{
 		{FlowEth{Val: eth}, 0x20, 6, 16, 16, 40},
@@ -283,7 +285,7 @@ func TestFlowBytes(t *testing.T) {
 	}
 	tag := specBytes(FlowTag{Tag: 0x01020304})
 	assert.Equal(t, len(tag), 12)
-	assert.Equal(t, binary.NativeEndian.Uint32(tag[8:]), uint32(0x01020304)) // the tag alone is in host byte order
+	assert.Equal(t, binary.NativeEndian.Uint32(tag[8:]), uint32(0x01020304)) // only the tag is in host byte order
 
 	all, err := flowBytes(FlowAttr{Type: FlowSniffer, Port: 2, Priority: 0x0304, Flags: FlowEgress},
 		[]FlowSpec{FlowTag{}, FlowDrop{}})
@@ -300,7 +302,7 @@ func TestFlowBytes(t *testing.T) {
 	assert.Equal(t, order.Uint32(all[32:]), uint32(0x1001))
 }
 
-// masked returns a specification with its values as its mask.
+// masked returns the specification with a mask that is equal to its values.
 func masked(s FlowSpec) FlowSpec {
 	v := reflect.New(reflect.TypeOf(s)).Elem()
 	v.Set(reflect.ValueOf(s))

@@ -96,8 +96,8 @@ func rateOf(rates map[Rate]int, n int) (Rate, bool) {
 	return RateMax, false
 }
 
-// FlowLabelUDPPort returns the UDP source port of RoCE v2 packets with a flow label, which is 49152
-// to 65535. It uses the label's low 20 bits.
+// FlowLabelUDPPort returns the UDP source port of RoCE v2 packets with this flow label. The port is
+// 49152 to 65535. Only the label's low 20 bits are used.
 //
 // Implements: ibv_flow_label_to_udp_sport.
 func FlowLabelUDPPort(label uint32) uint16 {

@@ -10,7 +10,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// In C: each rate's Mbit/s and multiple, the rates of both, and the port of flow labels.
+// A C program that prints the Mbit/s and the multiple of each rate, the rates of these values, and
+// the UDP ports of flow labels.
 const ratesInC = `#include <stdio.h>
 #include <infiniband/verbs.h>
 int main(void)
@@ -24,7 +25,7 @@ int main(void)
 }
 `
 
-// TestRates: the tables are libibverbs's.
+// TestRates: the tables are equal to those of libibverbs.
 func TestRates(t *testing.T) {
 	if _, err := exec.LookPath("cc"); err != nil {
 		t.Skip("no C compiler here")

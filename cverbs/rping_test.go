@@ -15,10 +15,10 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// rping of rdmacm-utils: a side describes a buffer in a message of 16 bytes: address, key and
-// length in network byte order. The client describes its source buffer; the server reads it and
-// answers with any message. Then the client describes its sink buffer; the server writes the text
-// to it and answers again. The client's text counts up and wraps.
+// The protocol of rping (rdmacm-utils): a side describes a buffer in a message of 16 bytes:
+// address, key and length in network byte order. The client describes its source buffer; the server
+// reads it and answers with any message. Then the client describes its sink buffer; the server
+// writes the text to it and answers again. The client's text counts up and wraps.
 
 type rpingPeer struct {
 	*end
@@ -28,7 +28,7 @@ type rpingPeer struct {
 
 const (
 	rpingRecvAt = 0  // where messages arrive
-	rpingSendAt = 16 // where messages are made
+	rpingSendAt = 16 // where messages are composed
 	rpingDataAt = 1024
 	rpingSinkAt = 8192
 )
@@ -43,7 +43,7 @@ func (p *rpingPeer) advertise(off, n int) {
 	p.sent()
 }
 
-// message returns the peer's next message and posts the receive for the one after it.
+// message returns the peer's next message, and posts the receive for the following message.
 func (p *rpingPeer) message() (addr uint64, key uint32, n int, ok bool) {
 	p.t.Helper()
 	wc := poll(p.t, p.rcq, 1)[0]
@@ -74,7 +74,7 @@ func run(t *testing.T, args ...string) (*exec.Cmd, *bytes.Buffer) {
 	return cmd, &out
 }
 
-// A server on this package serves rping -c.
+// A server that uses this package serves rping -c.
 func TestRpingServer(t *testing.T) {
 	ctx := openDevice(t)
 	notOnLoop(t, ctx)
@@ -114,7 +114,7 @@ func TestRpingServer(t *testing.T) {
 	assert.NilError(t, cmd.Wait(), "rping: %s", out)
 }
 
-// A client on this package pings rping -s.
+// A client that uses this package pings rping -s.
 func TestRpingClient(t *testing.T) {
 	ctx := openDevice(t)
 	notOnLoop(t, ctx)
@@ -130,7 +130,7 @@ func TestRpingClient(t *testing.T) {
 		p.id = resolve(t, p.ch, to)
 		err := p.id.Connect(ConnParam{ResponderResources: 1, InitiatorDepth: 1, RetryCount: 7, RNRRetryCount: 7,
 			QPNum: p.qp.Num()})
-		if !errors.Is(err, syscall.ECONNREFUSED) { // which iWARP may know at once
+		if !errors.Is(err, syscall.ECONNREFUSED) { // on iWARP Connect itself may return it
 			assert.NilError(t, err)
 			ev, err := p.ch.Get(soon())
 			assert.NilError(t, err)

@@ -74,7 +74,7 @@ int cv_dealloc_mw(struct ibv_mw *mw)
 	return positive(ibv_dealloc_mw(mw));
 }
 
-// The handle follows comp_mask; headers before rdma-core 34 lack it.
+// The field handle follows comp_mask. Headers before rdma-core 34 lack this field.
 uint32_t cv_dm_handle(const struct ibv_dm *dm)
 {
 	uint32_t handle;
@@ -83,7 +83,7 @@ uint32_t cv_dm_handle(const struct ibv_dm *dm)
 	return handle;
 }
 
-// ---- events: acknowledged as they are taken, so that no destroy waits for an acknowledgement
+// ---- events: acknowledged at once, so that no destroy waits for an acknowledgement
 
 int cv_drain_cq_events(struct ibv_comp_channel *ch, uint64_t *handles, int max)
 {

@@ -36,7 +36,7 @@ static inline int positive(int rc) // drivers return errno, -errno, or -1 with e
 	return rc < 0 ? -rc : rc;
 }
 
-struct cv_send_wr { // = SendWR
+struct cv_send_wr { // same layout as SendWR
 	uint64_t id, remote_addr, compare_add, swap;
 	uint32_t rkey, first_sge;
 	uint32_t num_sge, opcode, flags, imm; // in the order of struct ibv_send_wr
@@ -44,7 +44,7 @@ struct cv_send_wr { // = SendWR
 	uint32_t remote_qpn, remote_qkey;
 };
 
-struct cv_recv_wr { // = RecvWR
+struct cv_recv_wr { // same layout as RecvWR
 	uint64_t id;
 	uint32_t first_sge, num_sge;
 };
@@ -62,7 +62,7 @@ enum {
 };
 
 struct cv_posted {
-	uint32_t n; // accepted
+	uint32_t n; // number of accepted requests
 	int32_t rc; // 0, errno, or CV_*
 };
 
@@ -81,8 +81,8 @@ struct cv_posted cv_post_srq_recv(const uintptr_t *srq, const struct cv_recv_wr 
 	uint32_t nsg, uint32_t max_sge);
 struct cv_posted cv_post_wq_recv(const uintptr_t *wq, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg,
 	uint32_t nsg, uint32_t max_sge);
-// Bits of the argument how of polls. For an extended queue the bits IBV_WC_EX_WITH_* of its fields
-// are set, too.
+// Bits of the parameter how of the poll functions. For an extended queue the bits IBV_WC_EX_WITH_*
+// of its fields are set, too.
 enum {
 	CV_EXTENDED = 1 << 29,
 	CV_RXE = 1 << 30, // the device is soft-RoCE
@@ -93,20 +93,20 @@ enum {
 // to the number if the thread has polled for 2 ms without yielding.
 int cv_poll_cq(const uintptr_t *cq, struct ibv_wc *wc, uint32_t n, uint32_t polls, uint32_t how);
 
-struct cv_wc_ex { // = WCEx
+struct cv_wc_ex { // same layout as WCEx
 	struct ibv_wc wc;
 	uint64_t timestamp, wall_clock, tm_tag;
 	uint32_t tm_priv, flow_tag;
 	uint16_t cvlan;
 };
 // Polls an extended queue, and stores completions of size bytes each in wc. A completion is a
-// struct cv_wc_ex, or only the struct ibv_wc at its start. It has the fields for which the queue
-// was created.
+// struct cv_wc_ex, or only the struct ibv_wc at its start. An optional field is set only if the
+// queue was created for it.
 int cv_poll_cq_ex(const uintptr_t *cq, void *wc, uint32_t size, uint32_t n, uint32_t polls, uint32_t how);
 
 // A turn: posts to any number of queues, then one poll.
 enum { CV_TURN_SEND, CV_TURN_RECV, CV_TURN_SRQ_RECV };
-struct cv_turn_post { // = turnPost
+struct cv_turn_post { // same layout as turnPost
 	uintptr_t gate, wr, sg; // arguments of cv_post_send and the like
 	uint64_t ops; // the SendOps of an extended queue pair, else 0
 	uint32_t n, nsg, max_sge, kind;
@@ -119,7 +119,7 @@ struct cv_turned {
 // Runs all posts in order, and continues after a post that is refused. Polls unless nwc is 0.
 struct cv_turned cv_turn(struct cv_turn_post *p, uint32_t n, const uintptr_t *cq, struct ibv_wc *wc, uint32_t nwc,
 	uint32_t polls, uint32_t how);
-uint32_t cv_vendor(struct ibv_context *ctx); // 0 if unknown
+uint32_t cv_vendor(struct ibv_context *ctx); // the vendor id; 0 if the query fails
 int cv_req_notify_cq(const uintptr_t *cq, int solicited_only);
 int cv_moderate_cq(struct ibv_cq *cq, uint16_t count, uint16_t period);
 int cv_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, uint64_t id, uint32_t flags, struct ibv_mr *mr, uint64_t addr,
@@ -127,7 +127,7 @@ int cv_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, uint64_t id, uint32_t flags
 
 struct ibv_cq *cv_create_cq(struct ibv_context *ctx, int depth, uintptr_t handle, struct ibv_comp_channel *ch,
 	int vector);
-struct cv_cq_init { // arguments that cv_create_cq does not have
+struct cv_cq_init { // arguments in addition to those of cv_create_cq
 	uint64_t fields;
 	uint32_t flags;
 	struct ibv_pd *domain; // a parent domain, or NULL
@@ -138,7 +138,8 @@ int cv_clock(struct ibv_context *ctx, uint64_t *ticks);
 struct ibv_td *cv_alloc_td(struct ibv_context *ctx);
 int cv_dealloc_td(struct ibv_td *td);
 struct ibv_pd *cv_alloc_parent_domain(struct ibv_pd *pd, struct ibv_td *td);
-// The contexts of objects are integers (handles), because Go must not store them as pointers.
+// The contexts of C objects are integers (handles). These functions exist because Go must not store
+// integers in pointer fields.
 void cv_set_qp_handle(struct ibv_qp_init_attr *attr, uintptr_t handle);
 void cv_set_srq_handle(struct ibv_srq_init_attr *attr, uintptr_t handle);
 struct cv_qp_more { // attributes that ibv_qp_init_attr lacks; 0: not set
@@ -166,7 +167,8 @@ int cv_query_device(struct ibv_context *ctx, struct ibv_device_attr_ex *attr);
 int cv_dealloc_mw(struct ibv_mw *mw);
 uint32_t cv_dm_handle(const struct ibv_dm *dm);
 
-// Go refers to an address handle by a token, which every use checks.
+// Go refers to an address handle by a token. Each post that uses the token checks that the address
+// handle is open.
 uint64_t cv_ah_create(struct ibv_pd *pd, struct ibv_ah_attr *attr); // 0 on failure, with errno set
 uint64_t cv_ah_create_from_wc(struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh, uint8_t port);
 int cv_ah_destroy(uint64_t token);
@@ -177,7 +179,7 @@ int cv_drain_cq_events(struct ibv_comp_channel *ch, uint64_t *handles, int max);
 
 struct cv_async {
 	uint32_t type, port;
-	uint64_t qp, cq, srq, wq; // handles; 0 except for the object of the event
+	uint64_t qp, cq, srq, wq; // handles; all are 0 but that of the event's object
 };
 int cv_get_async_event(struct ibv_context *ctx, struct cv_async *ev);
 
@@ -198,7 +200,7 @@ struct cv_cm_event {
 	int32_t status;
 	uint64_t id, listen_id; // handles
 	uintptr_t new_id;       // CONNECT_REQUEST: the new id, still without a handle
-	uintptr_t join;         // MULTICAST_JOIN and MULTICAST_ERROR: the handle of cv_cm_join
+	uintptr_t join;         // MULTICAST_JOIN and MULTICAST_ERROR: the handle passed to cv_cm_join
 	struct cv_conn conn;
 	uint32_t qkey;
 	struct ibv_ah_attr ah;
@@ -206,7 +208,7 @@ struct cv_cm_event {
 	uint8_t private_data[256];
 };
 
-// These run on the device thread (devices.c). errno is that of the call.
+// These run on the device thread (devices.c), and set errno in the calling thread.
 struct ibv_device **cv_devices(int *n);
 struct ibv_context **cv_cm_devices(void);
 struct rdma_event_channel *cv_cm_channel(void);

@@ -15,7 +15,7 @@ type SRQ struct {
 	pd     *PD
 	h      uintptr
 	maxSGE uint32
-	alone  serial // in a parent domain
+	alone  serial // enabled in a parent domain
 }
 
 // CreateSRQ creates a shared receive queue. Errors: EINVAL for sizes of 0 or beyond
@@ -91,8 +91,8 @@ func (s *SRQ) Resize(maxWR uint32) error {
 }
 
 // SetLimit arms one AsyncSRQLimitReached event, which comes when fewer than limit receives are
-// left. 0 disarms the event. If fewer than limit receives are left already, some devices report the
-// event at once and others do not.
+// left. A limit of 0 disarms the event. If fewer than limit receives are left already, some devices
+// report the event at once and others do not.
 //
 // Implements: ibv_modify_srq.
 func (s *SRQ) SetLimit(limit uint32) error {

@@ -10,8 +10,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// Receives of one queue serve several queue pairs; the limit event comes once, when fewer than
-// limit are left.
+// The receives of one SRQ serve several queue pairs. The limit event comes once, when fewer
+// receives than the limit are left.
 func TestSRQ(t *testing.T) {
 	ctx := openRoCE(t)
 	notOnLoop(t, ctx)
@@ -78,7 +78,7 @@ func TestSRQ(t *testing.T) {
 	assert.Equal(t, srq.SetLimit(1), ErrClosed)
 }
 
-// A window of either type opens part of a region to the peer, with a key of its own.
+// A window of either type gives the peer access to part of a region, with a separate key.
 func TestMW(t *testing.T) {
 	ctx := openRoCE(t)
 	for _, typ := range []MWType{MWType1, MWType2} {
@@ -140,15 +140,15 @@ func TestSendWithInvalidate(t *testing.T) {
 	assert.Equal(t, poll(t, a.scq, 1)[0].Status, WCRemAccessErr)
 }
 
-// Datagrams reach the address handle's destination; the 40 bytes of the global route header precede
-// the data.
+// Datagrams reach the destination of the address handle. The 40 bytes of the global route header
+// precede the data.
 func TestUD(t *testing.T) {
 	ctx := openRoCE(t)
 	notOnLoop(t, ctx)
 	datagrams(t, ctx, func(i *QPInit) { i.Type = QPTypeUD })
 }
 
-// datagrams exchanges datagrams of queue pairs as ud describes them.
+// datagrams exchanges datagrams between queue pairs that ud configures.
 func datagrams(t *testing.T, ctx *Context, ud func(*QPInit)) {
 	t.Helper()
 	a, b := newEnd(t, ctx, ud), newEnd(t, ctx, ud)
@@ -169,9 +169,9 @@ func datagrams(t *testing.T, ctx *Context, ud func(*QPInit)) {
 	assert.Equal(t, wc.Imm, uint32(0xcafe))
 	assert.Assert(t, bytes.Equal(b.buf[40:140], a.buf[:100]))
 
-	// Every post checks the handle: a closed or invented one is refused.
+	// Every post checks the address handle: a closed handle or a random number is refused.
 	assert.NilError(t, ah.Close())
-	again := closing[*AH](t)(a.pd.CreateAH(a.path(0).AH)) // may take the same place
+	again := closing[*AH](t)(a.pd.CreateAH(a.path(0).AH)) // may get the same slot
 	for _, h := range []uint64{0, ah.Handle(), 1 << 40, 12345} {
 		wr.AH = h
 		n, err := a.qp.PostSend([]SendWR{wr}, nil)

@@ -28,7 +28,7 @@ func (a *AH) Handle() uint64 { return 0 }
 func (a *AH) Close() error { return ErrNotSupported }
 
 // AHAttrFromWC returns the path back to the sender of a datagram. wc is the completion of the
-// receive, and port is the device port that the datagram came to. grh is the first 40 bytes of the
+// receive, and port is the device port that received the datagram. grh is the first 40 bytes of the
 // receive buffer; it may be nil if wc.Flags lacks WCGRH.
 //
 // A datagram to a multicast group has no path back, because the group is not an address of the
@@ -56,16 +56,16 @@ func (c *Context) AsyncEvent(deadline time.Time) (AsyncEvent, error) {
 	return AsyncEvent{}, ErrNotSupported
 }
 
-// AsyncEventContext is AsyncEvent with a context instead of a deadline. When ctx ends it returns
-// context.Cause(ctx).
+// AsyncEventContext does what AsyncEvent does, with a context instead of a deadline. When ctx ends,
+// AsyncEventContext returns context.Cause(ctx).
 //
 // Extension.
 func (c *Context) AsyncEventContext(ctx context.Context) (AsyncEvent, error) {
 	return AsyncEvent{}, ErrNotSupported
 }
 
-// WakeAsync makes the current AsyncEvent, or else the next one, return os.ErrDeadlineExceeded at
-// once.
+// WakeAsync interrupts AsyncEvent: the call that is waiting, or else the next call, returns
+// os.ErrDeadlineExceeded at once.
 //
 // Extension.
 func (c *Context) WakeAsync() {}
@@ -93,14 +93,14 @@ func (c *Context) CreateCompChannel() (*CompChannel, error) { return nil, ErrNot
 // Implements: ibv_get_cq_event, ibv_ack_cq_events.
 func (ch *CompChannel) Wait(deadline time.Time) (int, error) { return 0, ErrNotSupported }
 
-// WaitContext is Wait with a context instead of a deadline. When ctx ends it returns
-// context.Cause(ctx).
+// WaitContext does what Wait does, with a context instead of a deadline. When ctx ends, WaitContext
+// returns context.Cause(ctx).
 //
 // Extension.
 func (ch *CompChannel) WaitContext(ctx context.Context) (int, error) { return 0, ErrNotSupported }
 
-// Wake makes the current Wait, or else the next one, return 0, nil at once. Several Wakes before
-// that Wait count as one. On a closed channel Wake does nothing.
+// Wake interrupts Wait: the call that is waiting, or else the next call, returns 0, nil at once.
+// Several Wakes before that call count as one. On a closed channel Wake does nothing.
 //
 // Extension.
 func (ch *CompChannel) Wake() {}
@@ -112,7 +112,7 @@ func (ch *CompChannel) Wake() {}
 func (ch *CompChannel) Close() error { return ErrNotSupported }
 
 // GetAddrInfo looks up a node and a service, and returns addresses for CreateEP. node is a host
-// name or an address, and service a service name or a port number. One of them may be empty. An
+// name or an address, and service a service name or a port number. One of the two may be empty. An
 // empty node with hints.Passive stands for all addresses of this host. If Type, PortSpace, Family
 // or Src of hints are not zero, they limit the results. GetAddrInfo does not look up routes;
 // CreateEP and ResolveRoute do.
@@ -129,10 +129,11 @@ func GetAddrInfo(ctx context.Context, node, service string, hints AddrInfo) ([]A
 
 // CreateEP creates an id from one result of GetAddrInfo. The id reports its events to ch. A passive
 // id is bound to info.Src; call Listen next. Any other id has resolved its address and its route,
-// as after ROUTE_RESOLVED; call CreateQP and Connect next. Each of the two steps may block a thread
-// for up to 2 s, and cannot be interrupted. CreateID, ResolveAddr and ResolveRoute do not block.
-// Errors: as BindAddr; ETIMEDOUT, ENETUNREACH or EHOSTUNREACH if info.Dst cannot be reached; EMFILE
-// if fewer than 8 descriptors are free.
+// as after ROUTE_RESOLVED; call CreateQP and Connect next. To resolve the address and to resolve
+// the route may each block a thread for up to 2 s, and cannot be interrupted. Programs that must
+// not block call CreateID, ResolveAddr and ResolveRoute instead. Errors: as BindAddr; ETIMEDOUT,
+// ENETUNREACH or EHOSTUNREACH if info.Dst cannot be reached; EMFILE if fewer than 8 descriptors are
+// free.
 //
 // Implements: rdma_create_ep.
 func (ch *EventChannel) CreateEP(info AddrInfo) (*CMID, error) { return nil, ErrNotSupported }
@@ -147,7 +148,8 @@ type EventChannel struct{}
 // Implements: rdma_create_event_channel.
 func CreateEventChannel() (*EventChannel, error) { return nil, ErrNotSupported }
 
-// Wake makes the current Get, or else the next one, return os.ErrDeadlineExceeded at once.
+// Wake interrupts Get: the call that is waiting, or else the next call, returns
+// os.ErrDeadlineExceeded at once.
 //
 // Extension.
 func (ch *EventChannel) Wake() {}
@@ -162,8 +164,8 @@ func (ch *EventChannel) Close() error { return ErrNotSupported }
 // queues and the other objects that CMID.CreateQP uses must belong to this context. A queue pair
 // that the program configures with InitQPAttr may belong to any context of the device.
 //
-// librdmacm owns the context, so that Close returns ErrInUse. The context stays open until the
-// process ends. On rxe and siw it is released earlier if the device has been removed and all
+// librdmacm owns the context, so Close returns ErrInUse. The context stays open until the process
+// ends. On rxe and siw the context is released earlier, once the device has been removed and all
 // objects of the context are closed. Errors: EINVAL before the id is bound to a device.
 //
 // Implements: rdma_get_devices, rdma_free_devices.
@@ -184,8 +186,8 @@ func (id *CMID) CreateQP(pd *PD, init QPInit) (*QP, error) { return nil, ErrNotS
 // Implements: rdma_get_cm_event, rdma_ack_cm_event.
 func (ch *EventChannel) Get(deadline time.Time) (CMEvent, error) { return CMEvent{}, ErrNotSupported }
 
-// GetContext is Get with a context instead of a deadline. When ctx ends it returns
-// context.Cause(ctx).
+// GetContext does what Get does, with a context instead of a deadline. When ctx ends, GetContext
+// returns context.Cause(ctx).
 //
 // Extension.
 func (ch *EventChannel) GetContext(ctx context.Context) (CMEvent, error) {
@@ -249,17 +251,17 @@ func (id *CMID) ResolveRoute(timeout time.Duration) error { return ErrNotSupport
 func (id *CMID) Listen(backlog int) error { return ErrNotSupported }
 
 // Connect sends a connection request. Call it after ROUTE_RESOLVED. If the id has a queue pair, the
-// event ESTABLISHED follows. If the id has none, p.QPNum must name a queue pair of the caller, and
-// CONNECT_RESPONSE follows; the caller then moves the queue pair to RTS and calls Establish. On
-// iWARP ESTABLISHED follows in both cases. On failure REJECTED, UNREACHABLE or CONNECT_ERROR
-// follows; on iWARP Connect itself may also return ECONNREFUSED.
+// event ESTABLISHED follows. If the id has no queue pair, p.QPNum must be the number of a queue
+// pair of the caller, and the event CONNECT_RESPONSE follows. The caller then moves the queue pair
+// to RTS and calls Establish. On iWARP ESTABLISHED follows in both cases. On failure REJECTED,
+// UNREACHABLE or CONNECT_ERROR follows; on iWARP Connect itself may also return ECONNREFUSED.
 //
 // Implements: rdma_connect.
 func (id *CMID) Connect(p ConnParam) error { return ErrNotSupported }
 
 // Accept accepts a connection request. Call it on the id of the CONNECT_REQUEST event. If the id
-// has no queue pair, the caller must first move its own queue pair to RTS and set p.QPNum to its
-// number. The event ESTABLISHED or CONNECT_ERROR follows.
+// has no queue pair, the caller must first move its own queue pair to RTS and set p.QPNum to the
+// number of that queue pair. The event ESTABLISHED or CONNECT_ERROR follows.
 //
 // Implements: rdma_accept.
 func (id *CMID) Accept(p ConnParam) error { return ErrNotSupported }
@@ -270,9 +272,9 @@ func (id *CMID) Accept(p ConnParam) error { return ErrNotSupported }
 // Implements: rdma_reject.
 func (id *CMID) Reject(privateData []byte) error { return ErrNotSupported }
 
-// RejectECE is Reject for a request whose ECE options (see RemoteECE) are not acceptable. The peer
-// receives REJECTED with the status RejectVendorOption. Errors: ErrNotSupported on kernels before
-// 5.9.
+// RejectECE rejects a connection request because its ECE options (see RemoteECE) are not
+// acceptable. The peer receives REJECTED with the status RejectVendorOption. Errors:
+// ErrNotSupported on kernels before 5.9.
 //
 // Implements: rdma_reject_ece.
 func (id *CMID) RejectECE(privateData []byte) error { return ErrNotSupported }
@@ -296,7 +298,8 @@ func (id *CMID) Notify(t AsyncEventType) error { return ErrNotSupported }
 func (id *CMID) Disconnect() error { return ErrNotSupported }
 
 // InitQPAttr returns the attributes and the mask that QP.Modify needs for a transition to state,
-// which must be INIT, RTR or RTS. It is for queue pairs that CMID.CreateQP did not create.
+// which must be INIT, RTR or RTS. Programs call InitQPAttr for queue pairs that CMID.CreateQP did
+// not create.
 //
 // Implements: rdma_init_qp_attr.
 func (id *CMID) InitQPAttr(state QPState) (QPAttr, QPAttrMask, error) {
@@ -356,7 +359,7 @@ func (id *CMID) SetAckTimeout(timeout uint8) error { return ErrNotSupported }
 // Implements: rdma_set_local_ece.
 func (id *CMID) SetLocalECE(e ECE) error { return ErrNotSupported }
 
-// RemoteECE returns the ECE data of the peer's connection request, or of its reply
+// RemoteECE returns the ECE data of the peer's connection request or of the peer's reply
 // (CONNECT_RESPONSE). Errors: EINVAL if the id has a queue pair.
 //
 // Implements: rdma_get_remote_ece.
@@ -364,18 +367,19 @@ func (id *CMID) RemoteECE() (ECE, error) { return ECE{}, ErrNotSupported }
 
 // JoinMulticast joins a multicast group, which is an address in 224.0.0.0/4 or ff00::/8. The id
 // must be of PortSpaceUDP or PortSpaceIPoIB, and bound to a device by BindAddr or ResolveAddr. The
-// event MULTICAST_JOIN or MULTICAST_ERROR follows. MULTICAST_JOIN contains what sends to the group
-// need: the path (AH), the Q_Key (QKey), and the RemoteQPN, which is 0xffffff (QPNum).
+// event MULTICAST_JOIN or MULTICAST_ERROR follows. Sends to the group need three fields of
+// MULTICAST_JOIN: the path (AH), the Q_Key (QKey), and the number for RemoteQPN, which is 0xffffff
+// (QPNum).
 //
 // When EventChannel.Get takes MULTICAST_JOIN, librdmacm attaches the queue pair of CMID.CreateQP to
-// the group, unless as is JoinSendOnly. The caller must attach any other queue pair with
+// the group, unless flag is JoinSendOnly. The caller must attach any other queue pair with
 // QP.AttachMulticast, using the DGID and the DLID of the event's AH.
 //
 // Errors: EINVAL if group is not a multicast address or is joined already, or if the id has another
 // port space or no device; ErrNotSupported for an IPv6 group on RoCE v2.
 //
 // Implements: rdma_join_multicast, rdma_join_multicast_ex.
-func (id *CMID) JoinMulticast(group netip.Addr, as JoinFlag) error { return ErrNotSupported }
+func (id *CMID) JoinMulticast(group netip.Addr, flag JoinFlag) error { return ErrNotSupported }
 
 // LeaveMulticast leaves a group, and detaches the queue pair of CMID.CreateQP from the group. A
 // MULTICAST_JOIN that Get has not returned yet is dropped. Datagrams that the queue pair has
@@ -384,7 +388,7 @@ func (id *CMID) JoinMulticast(group netip.Addr, as JoinFlag) error { return ErrN
 // Implements: rdma_leave_multicast.
 func (id *CMID) LeaveMulticast(group netip.Addr) error { return ErrNotSupported }
 
-// Counters are counters of the device for the packets or the bytes of flows.
+// Counters is a set of counters of the device, which count packets or bytes of flows.
 type Counters struct{}
 
 // CreateCounters creates counters, which count nothing before Attach. Errors: ErrNotSupported.
@@ -393,8 +397,8 @@ type Counters struct{}
 func (c *Context) CreateCounters() (*Counters, error) { return nil, ErrNotSupported }
 
 // Attach makes the counter with the given index count the packets or the bytes of a flow. If flow
-// is nil the counter counts for every flow that is created with these Counters in a FlowCount; call
-// Attach before CreateFlow then. Errors: ErrNotSupported.
+// is nil, the counter counts for every flow that is created with these Counters in a FlowCount. In
+// this case call Attach before CreateFlow. Errors: ErrNotSupported.
 //
 // Implements: ibv_attach_counters_point_flow.
 func (k *Counters) Attach(flow *Flow, what CounterKind, index uint32) error { return ErrNotSupported }
@@ -424,7 +428,7 @@ func (c *Context) CreateCQ(depth int, ch *CompChannel, vector int) (*CQ, error) 
 }
 
 // Poll takes up to len(wc) completions and returns their number. Fewer than len(wc) means that the
-// queue is empty. It does not allocate. Errors: ErrClosed.
+// queue is empty. Poll does not allocate. Errors: ErrClosed.
 //
 // Implements: ibv_poll_cq.
 func (q *CQ) Poll(wc []WC) (int, error) { return 0, ErrNotSupported }
@@ -539,7 +543,7 @@ func (c *Context) BestGID(port uint8) (best GIDEntry, reason string, err error) 
 }
 
 // DM is memory on the device. All processes share DeviceAttr.MaxDMSize bytes. Write and Read copy
-// to and from the memory; work requests access it through a region of PD.RegDM.
+// to and from the memory; work requests access the memory through a region of PD.RegDM.
 type DM struct{}
 
 // AllocDM allocates n bytes of device memory, at a device address that is a multiple of 1 <<
@@ -549,7 +553,7 @@ type DM struct{}
 // Implements: ibv_alloc_dm.
 func (c *Context) AllocDM(n int, logAlign uint32) (*DM, error) { return nil, ErrNotSupported }
 
-// Len returns the size in bytes as it was requested, or -1 for imported memory.
+// Len returns the requested size in bytes, or -1 for imported memory.
 //
 // Extension.
 func (d *DM) Len() int { return 0 }
@@ -581,18 +585,19 @@ func (p *PD) RegDM(d *DM, offset uint64, n int, access AccessFlags) (*MR, error)
 func (d *DM) Close() error { return ErrNotSupported }
 
 // CreateCQEx creates an extended completion queue. PollEx returns its completions with all selected
-// fields. Poll, PollSpin and [Turn.Run] work too, but return only the fields of WC. In all else the
-// queue is like one of CreateCQ. Errors: EINVAL for bad arguments; ErrNotSupported if the device
-// has no extended queues, or does not support the fields. Soft-RoCE supports only WCFieldsStandard.
+// fields. Poll, PollSpin and [Turn.Run] work too, but return only the fields of WC. In all other
+// respects the queue is like one of CreateCQ. Errors: EINVAL for bad arguments; ErrNotSupported if
+// the device has no extended queues, or does not support the fields. Soft-RoCE supports only
+// WCFieldsStandard.
 //
 // Implements: ibv_create_cq_ex, ibv_cq_ex_to_cq.
 func (c *Context) CreateCQEx(init CQInit) (*CQ, error) { return nil, ErrNotSupported }
 
 // PollEx polls an extended queue until it has a completion, but at most polls times, in one
 // crossing into C. polls is 1 to MaxPolls. PollEx takes up to len(wc) completions and returns their
-// number. Fewer than len(wc) means that the queue is empty. It does not allocate. It keeps the
-// caller's thread and yields as PollSpin does. Errors: EINVAL if polls is out of range, and for a
-// queue of CreateCQ; ErrClosed.
+// number. Fewer than len(wc) means that the queue is empty. PollEx does not allocate. Like
+// PollSpin, it keeps the caller's thread and yields every 2 ms. Errors: EINVAL if polls is out of
+// range, and for a queue of CreateCQ; ErrClosed.
 //
 // Implements: ibv_start_poll, ibv_next_poll, ibv_end_poll, ibv_wc_read_opcode,
 // ibv_wc_read_vendor_err, ibv_wc_read_byte_len, ibv_wc_read_imm_data, ibv_wc_read_invalidated_rkey,
@@ -610,11 +615,11 @@ func (c *Context) Clock() (ticks uint64, err error) { return 0, ErrNotSupported 
 // Flow is a rule that steers packets to a queue pair.
 type Flow struct{}
 
-// CreateFlow steers the packets that meet all conditions in specs to the queue pair, which must be
-// of type RAW_PACKET or UD. Actions in specs tag, drop or count these packets. Conditions must be
-// in the order of a packet's headers. The process needs CAP_NET_RAW. Errors: ErrNotSupported; EPERM
-// without CAP_NET_RAW; EINVAL for more than 255 specs, and for conditions that the device does not
-// support.
+// CreateFlow creates a rule that steers packets to the queue pair if they meet all conditions in
+// specs. The queue pair must be of type RAW_PACKET or UD. Actions in specs tag, drop or count these
+// packets. Conditions must be in the order of a packet's headers. The process needs CAP_NET_RAW.
+// Errors: ErrNotSupported; EPERM without CAP_NET_RAW; EINVAL for more than 255 specs, and for
+// conditions that the device does not support.
 //
 // Implements: ibv_create_flow.
 func (q *QP) CreateFlow(attr FlowAttr, specs []FlowSpec) (*Flow, error) { return nil, ErrNotSupported }
@@ -625,8 +630,9 @@ func (q *QP) CreateFlow(attr FlowAttr, specs []FlowSpec) (*Flow, error) { return
 func (f *Flow) Close() error { return ErrNotSupported }
 
 // ForkInit makes it safe to fork this process while memory is registered. Only kernels before 5.12
-// need it; on newer kernels it changes nothing. Call it before anything else of this package, or
-// set RDMAV_FORK_SAFE=1 in the environment. Errors: EINVAL after the first registration, ENOSYS.
+// need ForkInit; on newer kernels it changes nothing. Call it before any other function of this
+// package, or set RDMAV_FORK_SAFE=1 in the environment. Errors: EINVAL after the first
+// registration, ENOSYS.
 //
 // Few Go programs need ForkInit. os/exec is safe without it, because its child shares the parent's
 // memory until it executes the other program. ForkInit is for processes in which C code forks and
@@ -636,14 +642,14 @@ func (f *Flow) Close() error { return ErrNotSupported }
 // Implements: ibv_fork_init.
 func ForkInit() error { return ErrNotSupported }
 
-// ForkInitialized returns whether it is safe to fork while memory is registered, and why.
+// ForkInitialized reports whether it is safe to fork while memory is registered, and why.
 //
 // Implements: ibv_is_fork_initialized.
 func ForkInitialized() (ForkStatus, error) { return 0, ErrNotSupported }
 
-// CommandFD returns the context's descriptor for commands. Another process can import the context
-// from it (ImportDevice), after it has received the descriptor over a Unix socket. The context owns
-// the descriptor: do not close it.
+// CommandFD returns the context's descriptor for commands. Another process can receive the
+// descriptor over a Unix socket, and then import the context (ImportDevice). The context owns the
+// descriptor: do not close it.
 //
 // Extension.
 func (c *Context) CommandFD() (int, error) { return 0, ErrNotSupported }
@@ -677,8 +683,8 @@ func ImportDevice(fd int) (*Context, error) { return nil, ErrNotSupported }
 func (c *Context) ImportPD(handle uint32) (*PD, error) { return nil, ErrNotSupported }
 
 // ImportMR imports a region of an imported domain. handle is the MR.Handle in the other process.
-// Addr and Len return 0, because the region's address and length are not known here. Its owner must
-// pass them along with the handle. Errors: ErrNotSupported.
+// Addr and Len return 0, because the region's address and length are not known here. The region's
+// owner must pass them along with the handle. Errors: ErrNotSupported.
 //
 // Implements: ibv_import_mr.
 func (p *PD) ImportMR(handle uint32) (*MR, error) { return nil, ErrNotSupported }
@@ -689,9 +695,10 @@ func (p *PD) ImportMR(handle uint32) (*MR, error) { return nil, ErrNotSupported 
 // Implements: ibv_import_dm.
 func (c *Context) ImportDM(handle uint32) (*DM, error) { return nil, ErrNotSupported }
 
-// Libraries returns libibverbs and librdmacm as this process has opened them. It opens them if they
-// are not open yet. It returns none if they are linked into the program. Errors: ErrNotSupported if
-// they are not installed; the text names the packages. EMFILE or ENFILE as for Devices.
+// Libraries returns the files of libibverbs and librdmacm that this process has opened. If they are
+// not open yet, Libraries opens them. If they are linked into the program, it returns an empty
+// list. Errors: ErrNotSupported if they are not installed; the text names the packages. EMFILE or
+// ENFILE as for Devices.
 //
 // Extension.
 func Libraries() ([]Library, error) { return nil, ErrNotSupported }
@@ -708,8 +715,8 @@ func Live() map[string]int { return nil }
 // Extension.
 func TraceLive(on bool) {}
 
-// LiveStacks returns the kind and the opening stack of every object that was opened under TraceLive
-// and is still open.
+// LiveStacks returns a text for every object that was opened while TraceLive was on and is still
+// open: the object's kind, and the stack trace of its opening.
 //
 // Extension.
 func LiveStacks() []string { return nil }
@@ -724,8 +731,9 @@ type MR struct{}
 // Implements: ibv_reg_mr, ibv_reg_mr_iova2.
 func (p *PD) RegMR(buf []byte, access AccessFlags) (*MR, error) { return nil, ErrNotSupported }
 
-// RegMRIOVA is RegMR, but the region starts at the address iova instead of the address of buf, both
-// in SGEs and for the peer. The two addresses must be equal modulo the page size.
+// RegMRIOVA registers buf as RegMR does, but under another address: in SGEs and for the peer the
+// region starts at iova, not at the address of buf. The two addresses must be equal modulo the page
+// size.
 //
 // Implements: ibv_reg_mr_iova.
 func (p *PD) RegMRIOVA(buf []byte, iova uint64, access AccessFlags) (*MR, error) {
@@ -773,8 +781,8 @@ func (m *MR) Len() int { return 0 }
 
 // Close deregisters the region and unpins its memory. An imported region stays registered for its
 // owner. Before Close, wait for the completions of requests that use the region; otherwise they
-// fail or flush. Errors: EBUSY or EINVAL if the driver finds a memory window bound to the region,
-// which then stays open.
+// fail or flush. Errors: EBUSY or EINVAL if the driver finds a memory window bound to the region;
+// the region then stays open.
 //
 // Implements: ibv_dereg_mr, ibv_unimport_mr.
 func (m *MR) Close() error { return ErrNotSupported }
@@ -784,9 +792,9 @@ func (m *MR) Close() error { return ErrNotSupported }
 // LKey and RKey again. During Rereg no other call and no work request may use the region, and no
 // window may be bound to it.
 //
-// After an error the region is as it was, unless the device failed in the middle of the change. The
-// error's text then says that the region is lost. A lost region has keys of 0 and can only be
-// closed. Its old and its new memory stay pinned until then. Errors: EINVAL if change selects
+// After an error the region is unchanged, unless the device failed in the middle of the change. In
+// that case the error's text says that the region is lost. A lost region has keys of 0 and can only
+// be closed. Its old and its new memory stay pinned until then. Errors: EINVAL if change selects
 // nothing, if Buf is empty, for remote write or atomic access without AccessLocalWrite, for a
 // domain of another context, and for a region of RegDM, RegDMABuf, AllocNullMR or ImportMR;
 // ErrNotSupported.
@@ -954,12 +962,13 @@ func (q *QP) Cap() QPCap { return QPCap{} }
 // Implements: ibv_modify_qp.
 func (q *QP) Modify(attr QPAttr, mask QPAttrMask) error { return ErrNotSupported }
 
-// Query returns all attributes, with the device's current state.
+// Query returns all attributes, including the current state of the queue pair in the device.
 //
 // Implements: ibv_query_qp.
 func (q *QP) Query() (QPAttr, error) { return QPAttr{}, ErrNotSupported }
 
-// State returns the device's current state, which errors may have changed since Modify.
+// State returns the current state of the queue pair in the device. Errors may have changed the
+// state since Modify.
 //
 // Implements: ibv_query_qp.
 func (q *QP) State() (QPState, error) { return 0, ErrNotSupported }
@@ -970,14 +979,16 @@ func (q *QP) State() (QPState, error) { return 0, ErrNotSupported }
 // Implements: ibv_modify_qp.
 func (q *QP) ToInit(port uint8, access AccessFlags) error { return ErrNotSupported }
 
-// ToRTR moves the queue pair from INIT to RTR. RC and XRC_RECV use AH, PathMTU, DestQPNum, RQPSN,
-// MaxDestRDAtomic and MinRNRTimer of attr, UC and XRC_SEND the first four, UD and RAW_PACKET none.
+// ToRTR moves the queue pair from INIT to RTR. It uses these fields of attr: AH, PathMTU, DestQPNum
+// and RQPSN for RC, UC, XRC_SEND and XRC_RECV; MaxDestRDAtomic and MinRNRTimer for RC and XRC_RECV.
+// For UD and RAW_PACKET it uses no fields.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) ToRTR(attr QPAttr) error { return ErrNotSupported }
 
-// ToRTS moves the queue pair from RTR to RTS. RC and XRC_SEND use SQPSN, Timeout, RetryCnt,
-// RNRRetry and MaxRDAtomic of attr, XRC_RECV the first two, UC and UD only SQPSN, RAW_PACKET none.
+// ToRTS moves the queue pair from RTR to RTS. It uses these fields of attr: SQPSN for all types but
+// RAW_PACKET; Timeout for RC, XRC_SEND and XRC_RECV; RetryCnt, RNRRetry and MaxRDAtomic for RC and
+// XRC_SEND.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) ToRTS(attr QPAttr) error { return ErrNotSupported }
@@ -994,30 +1005,31 @@ func (q *QP) ToError() error { return ErrNotSupported }
 func (q *QP) ToReset() error { return ErrNotSupported }
 
 // Close destroys the queue pair. Posted work requests are dropped. Completions that have not been
-// polled may be lost. Errors: ErrInUse while a flow of the queue pair is open; EBUSY while it is
-// attached to a multicast group.
+// polled may be lost. Errors: ErrInUse while a flow of the queue pair is open; EBUSY while the
+// queue pair is attached to a multicast group.
 //
 // Implements: ibv_destroy_qp, rdma_destroy_qp.
 func (q *QP) Close() error { return ErrNotSupported }
 
 // SetECE requests enhanced connection establishment options, and returns the options that the
-// device accepted. Call it before ToRTR, with the options that both ends have agreed on
-// (CMID.RemoteECE), because they take effect at the next transitions. Errors: ErrNotSupported for
-// VendorID 0, and if the driver has no options; EINVAL for options that the driver does not know.
+// device accepted. Call it before ToRTR, because the options take effect at the next transitions.
+// Pass the options that both ends have agreed on (CMID.RemoteECE). Errors: ErrNotSupported for
+// VendorID 0, and if the driver has no ECE options; EINVAL for options that the driver does not
+// know.
 //
 // Implements: ibv_set_ece.
 func (q *QP) SetECE(e ECE) (accepted ECE, err error) { return ECE{}, ErrNotSupported }
 
-// QueryECE returns the options that the device supports, or after SetECE the options that it
-// accepted. Errors: ErrNotSupported if the driver has no options.
+// QueryECE returns the ECE options that the device supports. After SetECE it returns the options
+// that the device accepted. Errors: ErrNotSupported if the driver has no ECE options.
 //
 // Implements: ibv_query_ece.
 func (q *QP) QueryECE() (ECE, error) { return ECE{}, ErrNotSupported }
 
 // DataInOrder reports whether the bytes of a message are written to the receiver's memory in order,
-// if the message is sent with op. A program that sees the last byte may then read the others. A
-// driver that does not know reports false. Errors: ErrNotSupported with libraries before rdma-core
-// 36.
+// if the message is sent with op. A program that sees the last byte may then read the others.
+// DataInOrder returns false if the driver does not know. Errors: ErrNotSupported with libraries
+// before rdma-core 36.
 //
 // Implements: ibv_query_qp_data_in_order.
 func (q *QP) DataInOrder(op WROpcode) (bool, error) { return false, ErrNotSupported }
@@ -1062,8 +1074,8 @@ func (s *SRQ) Num() (uint32, error) { return 0, ErrNotSupported }
 func (s *SRQ) Resize(maxWR uint32) error { return ErrNotSupported }
 
 // SetLimit arms one AsyncSRQLimitReached event, which comes when fewer than limit receives are
-// left. 0 disarms the event. If fewer than limit receives are left already, some devices report the
-// event at once and others do not.
+// left. A limit of 0 disarms the event. If fewer than limit receives are left already, some devices
+// report the event at once and others do not.
 //
 // Implements: ibv_modify_srq.
 func (s *SRQ) SetLimit(limit uint32) error { return ErrNotSupported }
@@ -1078,18 +1090,19 @@ func (s *SRQ) Query() (SRQAttr, error) { return SRQAttr{}, ErrNotSupported }
 // Implements: ibv_destroy_srq.
 func (s *SRQ) Close() error { return ErrNotSupported }
 
-// TD is a thread domain. Only one thread at a time may use a queue that belongs to it, so that the
-// driver needs no lock. The caller is responsible for that. Queues that are created in a parent
-// domain ([PD.AllocParentDomain]) belong to its thread domain.
+// TD is a thread domain. The driver does not lock the queues that belong to a thread domain, so the
+// caller must make sure that only one thread at a time uses such a queue. Queues that are created
+// in a parent domain ([PD.AllocParentDomain]) belong to the thread domain of the parent domain.
 type TD struct{}
 
-// AllocTD creates a thread domain. Devices have few thread domains, mlx5 some hundreds. Errors:
-// ErrNotSupported if the device has none.
+// AllocTD creates a thread domain. A device has few thread domains; mlx5 devices have some
+// hundreds. Errors: ErrNotSupported if the device has no thread domains.
 //
 // Implements: ibv_alloc_td.
 func (c *Context) AllocTD() (*TD, error) { return nil, ErrNotSupported }
 
-// Close frees the thread domain. Errors: ErrInUse while a parent domain of it is open.
+// Close frees the thread domain. Errors: ErrInUse while a parent domain with this thread domain is
+// open.
 //
 // Implements: ibv_dealloc_td.
 func (t *TD) Close() error { return ErrNotSupported }
@@ -1099,20 +1112,20 @@ func (t *TD) Close() error { return ErrNotSupported }
 // queue pairs can use p's regions. p and td cannot be closed while the parent domain is open.
 //
 // The caller must serialize all calls on a queue pair that is created in the parent domain, for
-// sends and receives together: PostSend, PostRecv, BindMW, a [Turn] with posts to it, Modify and
-// the calls that use it, such as ToRTS, and Query. The caller must also serialize all calls on an
-// SRQ or a WQ that is created in the parent domain. Two calls at once may damage the queue. Only
-// Close remains safe for concurrent use. The race detector (go test -race) reports two posts
-// without synchronization.
+// sends and receives together: PostSend, PostRecv, BindMW, Query, Modify, methods that call Modify
+// (such as ToRTS), and the Run of a [Turn] with posts to the queue pair. The caller must also
+// serialize all calls on an SRQ or a WQ that is created in the parent domain. Two calls at once may
+// damage the queue. Only Close remains safe for concurrent use. The race detector (go test -race)
+// reports two posts without synchronization.
 //
-// Errors: EINVAL if p is a parent domain, or td of another device context.
+// Errors: EINVAL if p is a parent domain, or if td is of another device context.
 //
 // Implements: ibv_alloc_parent_domain.
 func (p *PD) AllocParentDomain(td *TD) (*PD, error) { return nil, ErrNotSupported }
 
 // Turn is a list of posts to any number of queues. One crossing into C runs all of them together
-// with a poll. A Turn is for a loop over many connections with few operations on each, which would
-// otherwise pay a crossing for each post. The zero value is empty. A Turn is not safe for
+// with a poll. A Turn is for a loop over many connections with few operations on each. Without a
+// Turn such a loop pays one crossing for each post. The zero value is empty. A Turn is not safe for
 // concurrent use; the queues are.
 //
 //	var t cverbs.Turn
@@ -1145,8 +1158,8 @@ func (t *Turn) PostRecv(q *QP, wrs []RecvWR, sges []SGE) {}
 // Extension.
 func (t *Turn) PostSRQRecv(q *SRQ, wrs []RecvWR, sges []SGE) {}
 
-// Reset removes all posts, their results, and the references to their slices. The first post that
-// is added after Run does so, too.
+// Reset removes all posts, their results, and the references to their slices. Adding the first post
+// after Run also resets the turn.
 //
 // Extension.
 func (t *Turn) Reset() {}
@@ -1171,9 +1184,9 @@ func (t *Turn) Run(cq *CQ, wc []WC, polls int) (n int, err error) { return 0, Er
 func (t *Turn) Refused() int { return 0 }
 
 // Posted returns the result of post i of the last Run, where 0 is the post that was added first.
-// The result is what the post alone would have returned. For a post that was refused Posted reads
-// the requests, so do not change their slice before. Errors: EINVAL if there is no post i, or
-// before Run.
+// The result is what the post alone would have returned. For a refused post, Posted reads the
+// requests, so do not change their slice before Posted returns. Errors: EINVAL if there is no post
+// i, or before Run.
 //
 // Extension.
 func (t *Turn) Posted(i int) (n int, err error) { return 0, ErrNotSupported }
@@ -1195,7 +1208,8 @@ func (p *PD) CreateWQ(init WQInit) (*WQ, error) { return nil, ErrNotSupported }
 func (w *WQ) Num() uint32 { return 0 }
 
 // Modify changes the state or the flags, as attr.Mask selects. The state can change from RESET to
-// RDY, and to ERR or RESET. Errors: EINVAL if the current state does not allow the change.
+// RDY, from RDY to ERR, and from RDY or ERR to RESET. Errors: EINVAL if the current state does not
+// allow the change.
 //
 // Implements: ibv_modify_wq.
 func (w *WQ) Modify(attr WQAttr) error { return ErrNotSupported }
@@ -1235,27 +1249,28 @@ type XRCD struct{}
 // afterwards. flags are those of package os. With O_CREATE the domain is created if it does not
 // exist. With O_CREATE and O_EXCL it must not exist. If fd is -1 the domain is new and belongs to
 // this process alone; flags must then contain O_CREATE. Errors: ErrNotSupported; ENOENT if the
-// domain does not exist and must; EEXIST if it exists and must not.
+// domain does not exist and flags lack O_CREATE; EEXIST if the domain exists and flags contain
+// O_EXCL.
 //
 // Implements: ibv_open_xrcd.
 func (c *Context) OpenXRCD(fd, flags int) (*XRCD, error) { return nil, ErrNotSupported }
 
 // Close closes the domain in this process. Errors: ErrInUse while a queue pair or a shared receive
-// queue of it is open.
+// queue of the domain is open.
 //
 // Implements: ibv_close_xrcd.
 func (x *XRCD) Close() error { return ErrNotSupported }
 
 // CreateQP creates the receiving end of extended reliable connections (QPTypeXRCRecv), in the RESET
 // state. The queue pair has no queues of its own. Each message names a shared receive queue by its
-// number (SRQ.Num), and that queue has SRQInit.XRCD and SRQInit.CQ. The kernel keeps the queue pair
-// until all processes have closed it. Errors: ErrNotSupported.
+// number (SRQ.Num). This queue must have been created with SRQInit.XRCD and SRQInit.CQ. The kernel
+// keeps the queue pair until all processes have closed it. Errors: ErrNotSupported.
 //
 // Implements: ibv_create_qp_ex.
 func (x *XRCD) CreateQP() (*QP, error) { return nil, ErrNotSupported }
 
 // OpenQP opens the receiving end with the number num, which another process has created in the same
-// domain. Errors: ErrNotSupported; ENOENT or EINVAL if there is none.
+// domain. Errors: ErrNotSupported; ENOENT or EINVAL if there is no such queue pair.
 //
 // Implements: ibv_open_qp.
 func (x *XRCD) OpenQP(num uint32) (*QP, error) { return nil, ErrNotSupported }

@@ -5,17 +5,17 @@ package cverbs
 // #include "shim.h"
 import "C"
 
-// TD is a thread domain. Only one thread at a time may use a queue that belongs to it, so that the
-// driver needs no lock. The caller is responsible for that. Queues that are created in a parent
-// domain ([PD.AllocParentDomain]) belong to its thread domain.
+// TD is a thread domain. The driver does not lock the queues that belong to a thread domain, so the
+// caller must make sure that only one thread at a time uses such a queue. Queues that are created
+// in a parent domain ([PD.AllocParentDomain]) belong to the thread domain of the parent domain.
 type TD struct {
 	life life
 	c    *C.struct_ibv_td
 	ctx  *Context
 }
 
-// AllocTD creates a thread domain. Devices have few thread domains, mlx5 some hundreds. Errors:
-// ErrNotSupported if the device has none.
+// AllocTD creates a thread domain. A device has few thread domains; mlx5 devices have some
+// hundreds. Errors: ErrNotSupported if the device has no thread domains.
 //
 // Implements: ibv_alloc_td.
 func (c *Context) AllocTD() (*TD, error) {
@@ -34,7 +34,8 @@ func (c *Context) AllocTD() (*TD, error) {
 	return t, nil
 }
 
-// Close frees the thread domain. Errors: ErrInUse while a parent domain of it is open.
+// Close frees the thread domain. Errors: ErrInUse while a parent domain with this thread domain is
+// open.
 //
 // Implements: ibv_dealloc_td.
 func (t *TD) Close() error {
@@ -47,13 +48,13 @@ func (t *TD) Close() error {
 // queue pairs can use p's regions. p and td cannot be closed while the parent domain is open.
 //
 // The caller must serialize all calls on a queue pair that is created in the parent domain, for
-// sends and receives together: PostSend, PostRecv, BindMW, a [Turn] with posts to it, Modify and
-// the calls that use it, such as ToRTS, and Query. The caller must also serialize all calls on an
-// SRQ or a WQ that is created in the parent domain. Two calls at once may damage the queue. Only
-// Close remains safe for concurrent use. The race detector (go test -race) reports two posts
-// without synchronization.
+// sends and receives together: PostSend, PostRecv, BindMW, Query, Modify, methods that call Modify
+// (such as ToRTS), and the Run of a [Turn] with posts to the queue pair. The caller must also
+// serialize all calls on an SRQ or a WQ that is created in the parent domain. Two calls at once may
+// damage the queue. Only Close remains safe for concurrent use. The race detector (go test -race)
+// reports two posts without synchronization.
 //
-// Errors: EINVAL if p is a parent domain, or td of another device context.
+// Errors: EINVAL if p is a parent domain, or if td is of another device context.
 //
 // Implements: ibv_alloc_parent_domain.
 func (p *PD) AllocParentDomain(td *TD) (*PD, error) {

@@ -9,8 +9,8 @@ import (
 )
 
 // BenchmarkThreadDomain measures the post of one write of 8 bytes and the poll for its completion.
-// The kinds of queues take turns, 2000 operations each; the figures are the medians of all turns:
-// nanoseconds, and in percent of the first kind.
+// The kinds of queues take turns of 2000 operations. The results are medians over all turns:
+// nanoseconds, and percent of the first kind.
 //
 //	go test -exec $PWD/lab/loopdev/loop.sh ./cverbs -run '^$' -bench ThreadDomain -benchtime 1000x
 func BenchmarkThreadDomain(b *testing.B) {

@@ -15,7 +15,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// threadDomain makes a thread domain. The test is skipped on a device without, which says so.
+// threadDomain creates a thread domain. It skips the test if the error says that the device has no
+// thread domains.
 func threadDomain(t testing.TB, ctx *Context) *TD {
 	t.Helper()
 	td, err := ctx.AllocTD()
@@ -26,7 +27,8 @@ func threadDomain(t testing.TB, ctx *Context) *TD {
 	return closing[*TD](t)(td, err)
 }
 
-// A parent that is closed early names its children; what is not for these objects is refused.
+// Closing a parent early returns an error that names the children. Arguments that do not fit
+// together are refused.
 func TestThreadDomainOrder(t *testing.T) {
 	ctx, other := openDevice(t), openDevice(t)
 	td, foreign := threadDomain(t, ctx), threadDomain(t, other)
@@ -71,8 +73,8 @@ func TestThreadDomainOrder(t *testing.T) {
 	assert.ErrorIs(t, err, ErrClosed)
 }
 
-// What belongs to a parent domain works together with what belongs to its domain, either way, and
-// not with another domain.
+// Objects of a parent domain work together with objects of the domain that it was created from, in
+// both directions, and not with objects of another domain.
 func TestParentDomainTogether(t *testing.T) {
 	pd, other := &PD{}, &PD{}
 	x, y, z := &PD{base: pd}, &PD{base: pd}, &PD{base: other}
@@ -85,8 +87,8 @@ func TestParentDomainTogether(t *testing.T) {
 	}
 }
 
-// inDomains connects two ends whose queue pairs and queues belong to a thread domain each; their
-// regions do not.
+// inDomains connects two ends. The queue pair and the queues of each end belong to a separate
+// thread domain, the regions do not.
 func inDomains(t testing.TB, ctx *Context) (a, b *end) {
 	t.Helper()
 	return inDomainsWith(t, ctx, func(parent *PD) (*CQ, error) {
@@ -94,7 +96,7 @@ func inDomains(t testing.TB, ctx *Context) (a, b *end) {
 	})
 }
 
-// inDomainsWith is inDomains with completion queues of the caller's.
+// inDomainsWith does what inDomains does, with completion queues that the caller creates.
 func inDomainsWith(t testing.TB, ctx *Context, queue func(parent *PD) (*CQ, error)) (a, b *end) {
 	t.Helper()
 	var ends [2]*end
@@ -115,8 +117,9 @@ func inDomainsWith(t testing.TB, ctx *Context, queue func(parent *PD) (*CQ, erro
 }
 
 // Two threads, each with its own queue pair in its own thread domain, send to each other as fast as
-// they can: receives come late, so that each end also resumes the other's sends. Nothing is lost or
-// comes out of order. Meanwhile regions are closed, which waits for copies under way.
+// they can. Receives are posted late, so that each end also executes sends of the other end.
+// Nothing is lost or comes out of order. Meanwhile regions are closed, which must wait for copies
+// that are under way.
 func TestThreadDomainStress(t *testing.T) {
 	ctx := openDevice(t)
 	a, b := inDomains(t, ctx)
@@ -191,8 +194,9 @@ func TestThreadDomainStress(t *testing.T) {
 	regions.Wait()
 }
 
-// The completions of a queue pair in a thread domain come in order and none is lost while other
-// queue pairs begin and end to send to its completion queue, and the queue changes its size.
+// The completions of a queue pair in a thread domain come in order, and no completion is lost,
+// while other queue pairs with the same completion queue are created and destroyed, and the queue
+// is resized.
 func TestThreadDomainSharedQueue(t *testing.T) {
 	ctx := openDevice(t)
 	a, b := inDomainsWith(t, ctx, func(*PD) (*CQ, error) { return createCQ(ctx) })
@@ -203,7 +207,7 @@ func TestThreadDomainSharedQueue(t *testing.T) {
 	const flushed = 3
 	stop := make(chan struct{})
 	others := 0
-	var turns atomic.Int32 // of the other queue pairs: a busy machine may leave them behind
+	var turns atomic.Int32 // turns of the other queue pairs, which may be slow on a busy machine
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for size := 512; ; size ^= 1024 {
@@ -258,8 +262,8 @@ func TestThreadDomainSharedQueue(t *testing.T) {
 	}
 }
 
-// A queue pair in a thread domain that its peer, or this process, moves to ERR while it posts
-// flushes everything that it was posted.
+// While a queue pair in a thread domain posts, its peer or this process moves it to ERR. All posted
+// requests are then flushed.
 func TestThreadDomainError(t *testing.T) {
 	ctx := openDevice(t)
 	for range 30 {
@@ -279,8 +283,8 @@ func TestThreadDomainError(t *testing.T) {
 	}
 }
 
-// The race detector reports two posts to a queue pair of a thread domain that nothing orders, and
-// none that a lock orders.
+// The race detector reports two posts to a queue pair of a thread domain if nothing orders them. It
+// does not report them if a lock orders them.
 func TestThreadDomainRace(t *testing.T) {
 	const posts = "GODAT_TEST_POSTS"
 	if how := os.Getenv(posts); how != "" {

@@ -62,7 +62,7 @@ func TestWriteAndRead(t *testing.T) {
 	a, b := newPair(t, openDevice(t))
 	fence := SendFence
 	if isIWARP(t, a.ctx) {
-		fence = 0 // siw refuses a fenced read; reads follow one another without it
+		fence = 0 // siw refuses fenced reads, and executes reads in order anyway
 	}
 	for _, n := range []int{0, 1, 1024, 50000} {
 		fill(a.buf[:n], byte(n+1))
@@ -101,7 +101,7 @@ func TestAtomics(t *testing.T) {
 func TestInline(t *testing.T) {
 	a, b := newPair(t, openDevice(t))
 	small := fill(make([]byte, 64), 1)
-	pinned := closing[*MR](t)(a.pd.RegMR(small, 0)) // for its address only
+	pinned := closing[*MR](t)(a.pd.RegMR(small, 0)) // only to fix the address
 	b.recv(1, b.sge(0, 64))
 	a.send(SendWR{Opcode: OpSend, Flags: SendInline}, SGE{Addr: pinned.Addr(), Length: 64, LKey: 0xdead})
 	want := bytes.Clone(small)
@@ -166,8 +166,8 @@ func TestSigAll(t *testing.T) {
 	assert.Equal(t, a.sent().ID, uint64(3))
 }
 
-// A failed request's completion has its status, id and queue pair, and 0 in all undefined fields;
-// later requests are flushed.
+// The completion of a failed request has the status, the id and the queue pair, and 0 in the fields
+// that are undefined then. Later requests are flushed.
 func TestErrorCompletion(t *testing.T) {
 	a, b := newPair(t, openDevice(t))
 	a.recv(30, a.sge(0, 8))
@@ -189,15 +189,15 @@ func TestErrorCompletion(t *testing.T) {
 	state, err := a.qp.State()
 	assert.NilError(t, err)
 	assert.Equal(t, state, QPStateErr)
-	a.send(SendWR{ID: 2, Opcode: OpSend}) // posts are taken in ERR, and flushed
+	a.send(SendWR{ID: 2, Opcode: OpSend}) // in ERR posts are accepted and flushed
 	assert.Equal(t, poll(t, a.scq, 1)[0].Status, WCWRFlushErr)
 }
 
-// A send to a queue pair that has gone fails when its retries are over, and nothing after it
+// A send to a queue pair that no longer exists fails after the retries, and no later request
 // succeeds.
 func TestPeerGone(t *testing.T) {
 	ctx := openRoCE(t)
-	notOnLoop(t, ctx) // it retries for ever
+	notOnLoop(t, ctx) // the loop device retries for ever
 	a, b := newEnd(t, ctx), newEnd(t, ctx)
 	path := a.path(b.qp.Num())
 	path.RetryCnt = 1

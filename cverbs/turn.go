@@ -12,8 +12,8 @@ import (
 )
 
 // Turn is a list of posts to any number of queues. One crossing into C runs all of them together
-// with a poll. A Turn is for a loop over many connections with few operations on each, which would
-// otherwise pay a crossing for each post. The zero value is empty. A Turn is not safe for
+// with a poll. A Turn is for a loop over many connections with few operations on each. Without a
+// Turn such a loop pays one crossing for each post. The zero value is empty. A Turn is not safe for
 // concurrent use; the queues are.
 //
 //	var t cverbs.Turn
@@ -29,14 +29,15 @@ import (
 // Extension.
 type Turn struct {
 	posts []turnPost
-	kept  []turnKept // as many as posts
+	kept  []turnKept // one for each element of posts
 
 	ran     bool
 	refused int
 }
 
 // turnPost has the layout of C's struct cv_turn_post. It contains addresses of Go memory as
-// integers. turnKept has pointers to the same memory, which keep the memory on the heap.
+// integers. turnKept has pointers to the same memory, so that the memory is on the heap and stays
+// reachable.
 type turnPost struct {
 	gate, wr, sg          uintptr
 	ops                   SendOps
@@ -47,7 +48,8 @@ type turnPost struct {
 	}
 }
 
-// turnKept is what a post refers to. Either qp or srq is set, and either sends or recvs.
+// turnKept has the pointers of one post: to its queue, its work requests and its segments. One of
+// qp and srq is set, and one of sends and recvs.
 type turnKept struct {
 	qp    *QP
 	srq   *SRQ
@@ -96,8 +98,8 @@ func (t *Turn) PostSRQRecv(q *SRQ, wrs []RecvWR, sges []SGE) {
 
 func turnLen(n int) uint32 { return uint32(min(n, math.MaxInt32)) }
 
-// add appends a post and its turnKept, which the caller must fill. After Run it first resets the
-// turn.
+// add appends a post and its turnKept, and returns both for the caller to fill. If the turn has
+// run, add first resets it.
 func (t *Turn) add() (*turnPost, *turnKept) {
 	if t.ran {
 		t.Reset()
@@ -111,8 +113,8 @@ func (t *Turn) add() (*turnPost, *turnKept) {
 	return &t.posts[n], &t.kept[n]
 }
 
-// Reset removes all posts, their results, and the references to their slices. The first post that
-// is added after Run does so, too.
+// Reset removes all posts, their results, and the references to their slices. Adding the first post
+// after Run also resets the turn.
 //
 // Extension.
 func (t *Turn) Reset() {
@@ -176,9 +178,9 @@ func (t *Turn) use(cq *CQ, posts, polled int) {
 func (t *Turn) Refused() int { return t.refused }
 
 // Posted returns the result of post i of the last Run, where 0 is the post that was added first.
-// The result is what the post alone would have returned. For a post that was refused Posted reads
-// the requests, so do not change their slice before. Errors: EINVAL if there is no post i, or
-// before Run.
+// The result is what the post alone would have returned. For a refused post, Posted reads the
+// requests, so do not change their slice before Posted returns. Errors: EINVAL if there is no post
+// i, or before Run.
 //
 // Extension.
 func (t *Turn) Posted(i int) (n int, err error) {
@@ -190,7 +192,7 @@ func (t *Turn) Posted(i int) (n int, err error) {
 	return t.unusual(i)
 }
 
-// unusual is Posted for a post that was refused, for a post without requests, and for a bad i.
+// unusual does the work of Posted for a refused post, a post without requests, and a bad i.
 func (t *Turn) unusual(i int) (n int, err error) {
 	posts := t.posts
 	if !t.ran {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// BenchmarkTurn is a loop over many connections, both ends of which it has: a receive and a Send
-// on each, and their completions; by single calls and by turns.
+// BenchmarkTurn measures a loop over many connections of which it has both ends. On each connection
+// it posts a receive and a Send, and takes both completions. It compares single calls with turns.
 func BenchmarkTurn(b *testing.B) {
 	for _, n := range []int{1, 16, 256, 1024} {
 		ctx := openDevice(b)

@@ -21,7 +21,7 @@ func TestTurn(t *testing.T) {
 		a[i], b[i] = newPair(t, ctx)
 	}
 	var turn Turn
-	for range 3 { // the second use, too
+	for range 3 { // a turn can be used again
 		for i := range pairs {
 			for k := range each {
 				turn.PostRecv(b[i].qp, []RecvWR{{ID: uint64(10*i + k), FirstSGE: 1, NumSGE: 1}},
@@ -30,7 +30,7 @@ func TestTurn(t *testing.T) {
 				turn.PostSend(a[i].qp, []SendWR{{ID: uint64(10*i + k), Opcode: OpSend, Flags: SendSignaled, FirstSGE: 1,
 					NumSGE: 1}}, []SGE{{}, a[i].sge(100*k, 18)})
 				if i == 0 {
-					runtime.GC() // what is posted stays where it is
+					runtime.GC() // must not free the posted memory
 				}
 			}
 			clear(b[i].buf)
@@ -45,7 +45,7 @@ func TestTurn(t *testing.T) {
 			assert.NilError(t, err)
 			assert.Equal(t, n, 1)
 		}
-		for got < each { // only a poll: nothing is posted twice
+		for got < each { // only polls: nothing is posted twice
 			n, err := turn.Run(a[0].scq, wcs[got:], MaxPolls)
 			assert.NilError(t, err)
 			got += n
@@ -65,7 +65,7 @@ func TestTurn(t *testing.T) {
 			assert.Equal(t, len(pollOnce(t, b[i].rcq)), 0)
 		}
 	}
-	turn.Reset() // before Run a post has no result, not that of the post before it in the same place
+	turn.Reset() // before Run a post has no result, not even that of an earlier post with the same index
 	turn.PostRecv(b[0].qp, []RecvWR{{}}, nil)
 	_, err := turn.Posted(0)
 	assert.ErrorContains(t, err, "the turn has run 0 posts")
@@ -78,7 +78,8 @@ func pollOnce(t *testing.T, cq *CQ) []WC {
 	return wcs[:n]
 }
 
-// A post that is refused has the error of the post alone, and does not keep back the others.
+// A refused post returns the error that a single post would return, and does not stop the other
+// posts.
 func TestTurnRefused(t *testing.T) {
 	ctx := openDevice(t)
 	a, b := newPair(t, ctx)
@@ -113,7 +114,7 @@ func TestTurnRefused(t *testing.T) {
 	assert.Equal(t, turn.Refused(), 8)
 	_, err = turn.Run(nil, nil, 1)
 	assert.NilError(t, err)
-	assert.Equal(t, turn.Refused(), 8) // of the last that posted
+	assert.Equal(t, turn.Refused(), 8) // of the last Run that posted
 	for i, f := range alone {
 		_, want := f()
 		n, err := turn.Posted(i)
@@ -148,7 +149,7 @@ func TestTurnRefused(t *testing.T) {
 	_, err = turn.Run(nil, make([]WC, 1), 1)
 	assert.ErrorIs(t, err, ErrClosed)
 	turn.PostSend(a.qp, []SendWR{good}, nil)
-	assert.Equal(t, turn.Len(), 1) // a new list
+	assert.Equal(t, turn.Len(), 1) // the turn was reset
 	turn.Reset()
 	assert.Equal(t, turn.Len(), 0)
 }

@@ -26,8 +26,8 @@ func openUevents() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "uevents"), nil
 }
 
-// watchDevices calls removed whenever an RDMA device may be about to be removed. It returns when
-// the file is closed.
+// watchDevices calls the function removed whenever an RDMA device may be about to be removed. It
+// returns when the file is closed.
 func watchDevices(uevents *os.File, removed func()) {
 	report := make([]byte, 16<<10)
 	for {

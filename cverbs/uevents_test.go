@@ -9,7 +9,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestIsRemoval: a report about an RDMA device that goes is one, whatever stands beside it.
+// TestIsRemoval: isRemoval recognizes the report of a removed RDMA device, whatever else the report
+// contains.
 func TestIsRemoval(t *testing.T) {
 	for report, want := range map[string]bool{
 		"remove@/devices/virtual/infiniband_verbs/uverbs0\x00SUBSYSTEM=infiniband_verbs\x00SEQNUM=9\x00": true,

@@ -62,9 +62,9 @@ func pinError(verb string, errno syscall.Errno, asked int) error {
 	return e
 }
 
-// nodeError returns the error of a verb that opens the device file node. rdma-core returns ENOENT
-// also for a file that this process may not open, so nodeError opens the file to learn the real
-// errno.
+// nodeError returns the error of a verb that opens the device file at node. rdma-core returns
+// ENOENT also for a file that this process may not open, so nodeError opens the file to learn the
+// real errno.
 func nodeError(verb string, errno syscall.Errno, node, module string) error {
 	if errno == syscall.ENOENT && strings.HasPrefix(node, "/") {
 		fd, err := unix.Open(node, unix.O_RDWR|unix.O_CLOEXEC, 0)
@@ -86,7 +86,8 @@ func nodeError(verb string, errno syscall.Errno, node, module string) error {
 	return e
 }
 
-// filesAdvice names the limit of open files that a call has met; it is empty for other errors.
+// filesAdvice returns a text that names the limit of open files, if errno means that the limit is
+// reached. It returns "" for any other errno.
 func filesAdvice(errno syscall.Errno) string {
 	switch errno {
 	case syscall.EMFILE:
@@ -101,7 +102,7 @@ func filesAdvice(errno syscall.Errno) string {
 }
 
 // spareFiles returns nil if 8 more descriptors can be opened, and otherwise an error that names the
-// limit. Opening a device and its channels needs about as many.
+// limit. Opening a device and its channels needs about 8 descriptors.
 func spareFiles() error {
 	const need = 8
 	for range need {

@@ -19,9 +19,9 @@ import (
 var errWoken = errors.New("woken")
 
 // waiter parks goroutines until the descriptor of a C object is readable. Go's poller does not wait
-// on this descriptor, but on an epoll set that contains it, for two reasons. C closes the
-// descriptor itself. While a thread blocks on the descriptor (see package blocker), watch removes
-// it from the set, so that the poller does not wake, too.
+// on this descriptor, but on an epoll set that contains it, for two reasons. First, C closes the
+// descriptor itself. Second, a thread may block on the descriptor (see package blocker). Meanwhile
+// watch removes the descriptor from the set, so that the poller does not wake, too.
 type waiter struct {
 	file  *os.File
 	raw   syscall.RawConn
@@ -29,9 +29,9 @@ type waiter struct {
 	done  chan struct{}
 	woken atomic.Bool
 
-	setDeadline func(time.Time) error // of file; tests replace it
+	setDeadline func(time.Time) error // file.SetReadDeadline; tests replace it
 
-	fd      int  // of the C object; open while a call is in flight
+	fd      int  // descriptor of the C object; open while a call is in flight
 	watched bool // fd is in the epoll set (file)
 
 	control func(set uintptr) // runs op on the set; stored, because a new closure for each watch allocates
@@ -72,7 +72,8 @@ func newWaiter(fd int, name string) (*waiter, error) {
 	return w, nil
 }
 
-// atOnce is about the time that a thread needs to block and to be woken.
+// atOnce is about the time that a thread takes to block and to be woken. A wait that took less
+// found its event at once.
 const atOnce = 2 * time.Microsecond
 
 // brief reports whether the next wait may block a thread: the last one was shorter than
@@ -80,9 +81,9 @@ const atOnce = 2 * time.Microsecond
 func (w *waiter) brief() bool { return w.blocks && w.last < blocker.For }
 
 // wait parks the goroutine until try returns true. It calls try at least once, unless Wake came
-// before. If the last wait blocked its thread, this one probably must, too. Then it calls try only
-// after it has blocked, which saves a system call. The zero deadline never expires. The caller has
-// called enter, so no other goroutine runs its try.
+// before. If the last wait was short but did not find its event at once, and there is no deadline,
+// wait blocks the thread before the first try, which saves a system call. The zero deadline never
+// expires. The caller has called enter, so no other goroutine runs its try.
 func (w *waiter) wait(ctx context.Context, deadline time.Time, try func(uintptr) bool) error {
 	if ctx.Done() != nil {
 		stop := context.AfterFunc(ctx, w.interrupt)
@@ -105,8 +106,8 @@ func (w *waiter) wait(ctx context.Context, deadline time.Time, try func(uintptr)
 		return err
 	}
 	for {
-		// The checks below see a Wake or cancellation that came before this line. A later one sets
-		// the deadline again, which ends the Read.
+		// The checks below see a Wake or cancellation that came before this line. A later Wake or
+		// cancellation sets the deadline again, which ends the Read.
 		w.setDeadline(deadline)
 		if w.woken.Swap(false) {
 			return errWoken
@@ -132,8 +133,9 @@ func (w *waiter) wait(ctx context.Context, deadline time.Time, try func(uintptr)
 	}
 }
 
-// block blocks the thread in the kernel if the last wait was shorter than blocker.For and one is
-// free. It returns false if it did not block. If it returns true the descriptor may be readable.
+// block blocks the thread in the kernel if the last wait was shorter than blocker.For and a blocker
+// is free. It returns false if it did not block. If it returns true, the descriptor may be
+// readable.
 func (w *waiter) block(ctx context.Context, deadline time.Time) bool {
 	if !w.brief() {
 		return false
@@ -159,7 +161,7 @@ func (w *waiter) block(ctx context.Context, deadline time.Time) bool {
 	return true
 }
 
-// over reports whether the wait has been ended: closed, woken, or its context done.
+// over reports whether the wait must end: the waiter is closed, Wake was called, or ctx has ended.
 func (w *waiter) over(ctx context.Context) bool {
 	select {
 	case <-w.done:
@@ -169,8 +171,8 @@ func (w *waiter) over(ctx context.Context) bool {
 	}
 }
 
-// watch adds the descriptor to the set, or removes it. To clear its events would not be enough,
-// because the set would still wake the poller.
+// watch adds the descriptor to the set, or removes it. It is not enough to clear the descriptor's
+// events in the set, because the set would still wake the poller.
 func (w *waiter) watch(on bool) error {
 	if w.watched == on {
 		return nil

@@ -104,8 +104,8 @@ func TestWaiterWakeRace(t *testing.T) {
 	}
 }
 
-// Nor is one lost, or the end of a context, that comes just before or just after the waiter sets
-// its deadline, which both move.
+// No Wake and no cancellation is lost that comes just before or just after the waiter sets its
+// deadline. Wake and cancellation set the deadline, too.
 func TestWaiterWakeAtDeadline(t *testing.T) {
 	for _, deadline := range []time.Time{{}, soon()} {
 		for _, before := range []bool{true, false} {
@@ -114,7 +114,7 @@ func TestWaiterWakeAtDeadline(t *testing.T) {
 				ctx, cancel := context.WithCancel(context.Background())
 				end, want := w.wake, errWoken
 				if cancelled {
-					end, want = func() { cancel(); time.Sleep(5 * time.Millisecond) }, context.Canceled // it has interrupted
+					end, want = func() { cancel(); time.Sleep(5 * time.Millisecond) }, context.Canceled // waits for the interrupt
 				}
 				calls := 0
 				w.setDeadline = func(d time.Time) error {
@@ -193,7 +193,8 @@ func TestLifeClose(t *testing.T) {
 	}
 }
 
-// An object that cannot be created, because one of its parents is closed, holds none of the others.
+// If an object cannot be created because one of its parents is closed, it does not reference the
+// other parents.
 func TestLifeClosedParent(t *testing.T) {
 	for closed := range 4 {
 		var parents [4]*life
@@ -237,7 +238,7 @@ func TestLifeDestroyFails(t *testing.T) {
 	isErr(t, l.begin(kindMR, &parent), ErrClosed)
 }
 
-// A Close that meets another waits for it, and tries too if that one fails.
+// A second Close waits for the first one. If the first one fails, the second one tries, too.
 func TestLifeCloseAgain(t *testing.T) {
 	for range 50 {
 		var l life
@@ -264,8 +265,8 @@ func TestLifeCloseAgain(t *testing.T) {
 	}
 }
 
-// A wait after one that has blocked its thread blocks first and tries then. After one that found
-// its event at once it tries first, and does not block if the event is there.
+// If the last wait blocked its thread, the next wait blocks first and then tries. If the last wait
+// found its event at once, the next wait tries first, and does not block if an event is pending.
 func TestWaiterTriesOnce(t *testing.T) {
 	if blocker.Free() == 0 {
 		t.Skip("with one processor nothing blocks")
@@ -329,7 +330,7 @@ func TestWaiterBlocks(t *testing.T) {
 	for until := time.Now().Add(patience); !w.watched && time.Now().Before(until); {
 		done := make(chan error)
 		go func() { done <- w.once(context.Background(), time.Time{}, try) }()
-		time.Sleep(5 * blocker.For) // on a busy machine the wait may not have begun by then: once more
+		time.Sleep(5 * blocker.For) // on a busy machine the wait may not have begun yet: try once more
 		unix.Write(fd, []byte("x"))
 		assert.NilError(t, <-done)
 	}

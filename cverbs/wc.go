@@ -99,15 +99,15 @@ const GRHSize = 40
 // about 10 microseconds on hardware.
 const MaxPolls = 1024
 
-// WC is one completion: struct ibv_wc, into which the device writes. If Status is not WCSuccess
-// only ID, Status, VendorErr and QPNum are valid. ByteLen, Imm, SrcQP and Flags are 0 then, and the
-// other fields are undefined.
+// WC is one completion: struct ibv_wc, which the driver fills. If Status is not WCSuccess only ID,
+// Status, VendorErr and QPNum are valid. ByteLen, Imm, SrcQP and Flags are 0 then, and the other
+// fields are undefined.
 type WC struct {
-	ID        uint64 // of the work request
+	ID        uint64 // ID of the work request
 	Status    WCStatus
 	Opcode    WCOpcode
 	VendorErr uint32 // device specific detail of an error
-	ByteLen   uint32 // bytes received; undefined for other requests
+	ByteLen   uint32 // receives: number of bytes; undefined for other requests
 	Imm       uint32 // WCWithImm: immediate data, in host byte order; WCWithInv: the invalidated key
 	QPNum     uint32 // local queue pair
 	SrcQP     uint32 // UD: the sender's queue pair

@@ -23,7 +23,7 @@ type WQ struct {
 	h      uintptr
 	maxSGE uint32
 	depth  uint32
-	alone  serial // in a parent domain
+	alone  serial // enabled in a parent domain
 }
 
 // CreateWQ creates a receive queue in the RESET state. Move it to WQStateReady with Modify. Errors:
@@ -74,7 +74,8 @@ func (w *WQ) Num() uint32 {
 }
 
 // Modify changes the state or the flags, as attr.Mask selects. The state can change from RESET to
-// RDY, and to ERR or RESET. Errors: EINVAL if the current state does not allow the change.
+// RDY, from RDY to ERR, and from RDY or ERR to RESET. Errors: EINVAL if the current state does not
+// allow the change.
 //
 // Implements: ibv_modify_wq.
 func (w *WQ) Modify(attr WQAttr) error {

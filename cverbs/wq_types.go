@@ -62,7 +62,7 @@ type WQAttr struct {
 type RSS struct {
 	Table    *IndTable
 	Function HashFunction
-	Key      []byte // of the function: 40 bytes for HashToeplitz
+	Key      []byte // key of the hash function: 40 bytes for HashToeplitz
 	Fields   HashFields
 }
 

@@ -3,7 +3,7 @@ package cverbs
 // SGE is one segment of local memory: struct ibv_sge.
 type SGE struct {
 	Addr   uint64 // virtual address of the first byte
-	Length uint32 // bytes; avoid 0: drivers differ, and siw's post hangs
+	Length uint32 // bytes; avoid 0: drivers treat 0 differently, and a post hangs on siw
 	LKey   uint32 // local key of the region that contains the segment
 }
 
@@ -72,7 +72,7 @@ type SendWR struct {
 	Flags      SendFlags
 	Imm        uint32 // *WithImm: the immediate value, in host byte order; OpTSO: bytes of data in each packet
 	AH         uint64 // UD: AH.Handle() of the destination
-	RemoteQPN  uint32 // UD: the destination's QP number; XRC: the number of its SRQ (SRQ.Num)
+	RemoteQPN  uint32 // UD: the destination's QP number; XRC: the number of the destination's SRQ (SRQ.Num)
 	RemoteQKey uint32 // UD: the destination's Q_Key
 }
 
@@ -87,7 +87,7 @@ type RecvWR struct {
 type BindWR struct {
 	ID     uint64
 	Flags  SendFlags // SendFence and SendSignaled only
-	MR     *MR       // the region under the window; registered with AccessMWBind
+	MR     *MR       // the region to bind to; must be registered with AccessMWBind
 	Addr   uint64    // first byte, inside the region
 	Length uint64    // bytes; 0 removes the binding of a type 1 window
 	Access AccessFlags

@@ -18,7 +18,8 @@ type XRCD struct {
 // afterwards. flags are those of package os. With O_CREATE the domain is created if it does not
 // exist. With O_CREATE and O_EXCL it must not exist. If fd is -1 the domain is new and belongs to
 // this process alone; flags must then contain O_CREATE. Errors: ErrNotSupported; ENOENT if the
-// domain does not exist and must; EEXIST if it exists and must not.
+// domain does not exist and flags lack O_CREATE; EEXIST if the domain exists and flags contain
+// O_EXCL.
 //
 // Implements: ibv_open_xrcd.
 func (c *Context) OpenXRCD(fd, flags int) (*XRCD, error) {
@@ -43,7 +44,7 @@ func (c *Context) OpenXRCD(fd, flags int) (*XRCD, error) {
 }
 
 // Close closes the domain in this process. Errors: ErrInUse while a queue pair or a shared receive
-// queue of it is open.
+// queue of the domain is open.
 //
 // Implements: ibv_close_xrcd.
 func (x *XRCD) Close() error {
@@ -56,8 +57,8 @@ func (x *XRCD) Close() error {
 
 // CreateQP creates the receiving end of extended reliable connections (QPTypeXRCRecv), in the RESET
 // state. The queue pair has no queues of its own. Each message names a shared receive queue by its
-// number (SRQ.Num), and that queue has SRQInit.XRCD and SRQInit.CQ. The kernel keeps the queue pair
-// until all processes have closed it. Errors: ErrNotSupported.
+// number (SRQ.Num). This queue must have been created with SRQInit.XRCD and SRQInit.CQ. The kernel
+// keeps the queue pair until all processes have closed it. Errors: ErrNotSupported.
 //
 // Implements: ibv_create_qp_ex.
 func (x *XRCD) CreateQP() (*QP, error) {
@@ -69,7 +70,7 @@ func (x *XRCD) CreateQP() (*QP, error) {
 }
 
 // OpenQP opens the receiving end with the number num, which another process has created in the same
-// domain. Errors: ErrNotSupported; ENOENT or EINVAL if there is none.
+// domain. Errors: ErrNotSupported; ENOENT or EINVAL if there is no such queue pair.
 //
 // Implements: ibv_open_qp.
 func (x *XRCD) OpenQP(num uint32) (*QP, error) {

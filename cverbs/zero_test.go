@@ -19,14 +19,14 @@ var objects = []any{&Context{}, &PD{}, &TD{}, &MR{}, &MW{}, &CompChannel{}, &CQ{
 	&EventChannel{}, &CMID{}, &DM{}, &XRCD{}, &WQ{}, &IndTable{}, &Flow{}, &Counters{}}
 
 // TestClosedObjects calls every method of a nil object and of the zero value, with plausible and
-// with zero arguments: none panics or hangs; those that can fail do, the others return zero values.
-// It needs no device.
+// with zero arguments. No method panics or hangs. Methods with an error result fail, and the others
+// return zero values. The test needs no device.
 func TestClosedObjects(t *testing.T) {
 	stub, err := os.ReadFile("stub.go")
 	assert.NilError(t, err)
 	for _, m := range regexp.MustCompile(`(?m)^func \(\w+ \*(\w+)\) [A-Z]`).FindAllStringSubmatch(string(stub), -1) {
 		if m[1] == "Turn" {
-			continue // a list, whose zero value is ready for use
+			continue // Turn is a list whose zero value is ready for use
 		}
 		known := slices.ContainsFunc(objects, func(o any) bool { return reflect.TypeOf(o).Elem().Name() == m[1] })
 		assert.Assert(t, known, "%s is not tried", m[1])

@@ -12,9 +12,9 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// Path has the settings of the packets of connections, and how long their calls poll. A nil field
-// stands for the host's default. Connections with different settings use different adapters, and do
-// not share dispatchers.
+// Path has the settings for the packets of a connection, and how long its blocked calls poll. A nil
+// field stands for the host's default. Connections with different settings open the device
+// separately and share no queues.
 type Path struct {
 	TOS          *int           // IP type of service: DSCP in the upper six bits; on InfiniBand the traffic class
 	ServiceLevel *int           // 0 to 15; on RoCE the VLAN priority
@@ -77,7 +77,7 @@ type adapter struct {
 
 	mu   sync.Mutex
 	gone error               // set when the device has failed
-	told map[any]func(error) // functions of onFailure, by who
+	told map[any]func(error) // functions registered with onFailure, by who
 }
 
 // adapters are the open devices of the process.
@@ -123,10 +123,10 @@ func openAdapter(name string, path Path) (*adapter, error) {
 // softPackets is the number of packets of the largest write on soft-RoCE.
 const softPackets = 8
 
-// largestWrite returns the largest number of bytes of one write. On a wire that loses packets, a
-// long write of soft-RoCE stands still and then ends the connection: until it is acknowledged, the
-// driver (Linux 6.1) sends again at once only after the first loss, 2 s after each other one, and
-// gives up after 7.
+// largestWrite returns the largest number of bytes of one write. On soft-RoCE it is small, because
+// a long write stalls on a network that loses packets, and then ends the connection. Within one
+// write, the driver (Linux 6.1) sends again at once only after the first loss. It waits 2 s after
+// each later loss, and gives up after 7.
 func largestWrite(vendor string, transport []udat.NamedAttr) uint64 {
 	if vendor != softroce.Name {
 		return maxChunk
@@ -185,7 +185,8 @@ func (a *adapter) watch(async *udat.EVD) {
 	}
 }
 
-// fail calls the functions of onFailure, because the device has failed.
+// fail handles the failure of the device. It calls the functions that are registered with
+// onFailure.
 func (a *adapter) fail(err error) {
 	adapters.mu.Lock()
 	a.forget()
@@ -198,8 +199,9 @@ func (a *adapter) fail(err error) {
 	}
 }
 
-// onFailure registers told to be called, in a goroutine of its own, when the device fails. It calls
-// told at once if the device has failed. If told is nil, it removes the function of who.
+// onFailure registers the function told under the key who. told is called in a goroutine of its own
+// when the device fails, or at once if the device has already failed. If told is nil, onFailure
+// removes the function of the key who.
 func (a *adapter) onFailure(who any, told func(error)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

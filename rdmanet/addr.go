@@ -7,7 +7,7 @@ import (
 	"net/netip"
 )
 
-// Network is the name of this package's network: the argument network of [Dial] and [Listen].
+// Network is the name of this package's network: the network argument of [Dial] and [Listen].
 const Network = "rdma"
 
 // Addr is the address of one end of a connection: the IP address of its RDMA device, and a port of
@@ -19,7 +19,7 @@ type Addr struct{ netip.AddrPort }
 func (Addr) Network() string { return Network }
 
 // resolve returns the addresses for "host:port". Without a host it returns the unspecified address.
-// tcpNames allows the network names of TCP too.
+// If tcpNames is true, the networks "tcp", "tcp4" and "tcp6" are allowed too.
 func resolve(ctx context.Context, network, address string, tcpNames bool) ([]netip.AddrPort, error) {
 	family := ""
 	switch {

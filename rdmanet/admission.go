@@ -12,17 +12,17 @@ import (
 // in the making from the answer until the peer's first message. A hostile peer may never send this
 // message, so that the connection's memory is in use for nothing. Therefore the number of
 // connections in the making is limited, and one source may have at most half of them. When the
-// limit is reached, the next request replaces the oldest of these connections, if that one has had
-// its time to send. Listener.mu guards an admission.
+// limit is reached, the next request replaces the oldest of these connections, if its peer has had
+// enough time to send: see graceTime. Listener.mu guards an admission.
 type admission struct {
 	backlog int
-	pending list.List          // *request: without an answer, oldest first
+	pending list.List          // *request: not answered, oldest first
 	making  list.List          // *making, oldest first
-	waiting map[netip.Addr]int // number of pending, by source
-	halves  map[netip.Addr]int // number of making, by source
+	waiting map[netip.Addr]int // number of pending requests, by source
+	halves  map[netip.Addr]int // number of connections in the making, by source
 }
 
-// request is a connection request without an answer.
+// request is a connection request that has not been answered.
 type request struct {
 	point *point
 	cr    *udat.CR
@@ -37,7 +37,7 @@ type making struct {
 	from  netip.Addr
 	since time.Time
 	at    *list.Element // element of admission.making; nil: no longer in the making
-	gone  bool          // given up
+	gone  bool          // the connection has been given up
 }
 
 const (
@@ -57,7 +57,7 @@ const (
 func (a *admission) most() int { return max(a.backlog/4, 4) }
 
 // ask adds a request to the pending ones. It returns false if too many are pending, or too many of
-// the request's source.
+// them come from the same source.
 func (a *admission) ask(r *request) bool {
 	if a.pending.Len() >= a.backlog || a.waiting[r.from] >= max(a.backlog*7/8, 1) {
 		return false
@@ -70,7 +70,8 @@ func (a *admission) ask(r *request) bool {
 // next returns the oldest request that may be answered now, and adds its connection m to those in
 // the making. open is the number of connections that wait for Accept. victim, unless nil, is the
 // connection that the new one replaces: the caller must give it up. If no request may be answered
-// now, wait is the time until that changes, 0 if it will not change by time alone.
+// now, r is nil, and wait is the time after which a request may be. wait is 0 if no request may be
+// answered until another event.
 func (a *admission) next(open int, now time.Time) (r *request, m, victim *making, wait time.Duration) {
 	if open+a.making.Len() >= a.backlog+a.most() {
 		return nil, nil, nil, 0
@@ -100,7 +101,7 @@ func (a *admission) next(open int, now time.Time) (r *request, m, victim *making
 }
 
 // room reports whether one more connection of a source may be in the making. If not, victim is the
-// oldest connection that it could replace.
+// oldest connection that the new one may replace.
 func (a *admission) room(from netip.Addr) (victim *making, ok bool) {
 	own := a.halves[from] >= a.most()/2
 	if !own && a.making.Len() < a.most() {
@@ -124,7 +125,7 @@ func (a *admission) made(m *making) {
 }
 
 // late removes and returns the connections that have been in the making for helloTime. wait is the
-// time until the next one has, 0 if there is none.
+// time until the oldest remaining connection is due, or 0 if none remains.
 func (a *admission) late(now time.Time) (late []*making, wait time.Duration) {
 	for e := a.making.Front(); e != nil; e = a.making.Front() {
 		m := e.Value.(*making)

@@ -34,7 +34,7 @@ func (c *Conn) arrived(ev *udat.Event) {
 		return
 	}
 	if c.state == stateConnecting { // the first message of an accepted connection
-		c.open() // report calls the Listener, which answers unless it has given the connection up
+		c.open() // report calls the Listener, which answers unless it has given up this connection
 	}
 	c.report(nil)
 	c.alive.heard()
@@ -57,7 +57,7 @@ func (c *Conn) open() {
 	c.alive.start(c.cfg.keepAlive, c.probe)
 }
 
-// place handles the message that the peer has written n bytes into the ring.
+// place handles the peer's report that it has written n bytes into the ring.
 func (c *Conn) place(n uint64) error {
 	in := &c.in
 	switch {
@@ -81,7 +81,7 @@ func (c *Conn) place(n uint64) error {
 }
 
 // drop discards the data that has arrived and was not read. If a call is copying data, drop does
-// nothing; the call then drops the data itself.
+// nothing; that call then drops the data itself.
 func (c *Conn) drop() {
 	if c.in.taking {
 		return
@@ -108,7 +108,7 @@ func (c *Conn) growRecv() {
 		c.cfg.logGrowth("ReadBuffer", c.cfg.readBuffer, c.remote, err)
 		return
 	}
-	if c.in.eof { // no data comes any more, and after kindClosed the peer cannot answer
+	if c.in.eof { // the peer sends no more data, and after kindClosed it cannot answer kindRing
 		c.in.growth = growthOver
 		m.lmr.Free()
 		return
@@ -118,7 +118,8 @@ func (c *Conn) growRecv() {
 	c.push()
 }
 
-// moved handles the message that the peer writes into the larger ring from byte at on.
+// moved handles kindMoved. at is the position of the first byte that the peer writes into the
+// larger ring.
 func (c *Conn) moved(at uint64) error {
 	in := &c.in
 	if in.growth != growthOffered || at != in.placed {
@@ -189,7 +190,7 @@ func (c *Conn) control(m control) error {
 	return nil
 }
 
-// leftAlone handles the message that the peer has closed and reads no more.
+// leftAlone handles kindClose: the peer has closed the connection and reads no more.
 func (c *Conn) leftAlone() {
 	c.peerGone = true
 	c.owe(kindClosed)

@@ -8,29 +8,32 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// WriteRemote writes to.Len() bytes of the region, from offset at on, to the peer's memory. It
-// returns when the peer's device has acknowledged the bytes; on iWARP, when the local TCP stack has
-// them. A Write, a message or a [Conn.Notify] that follows reaches the peer after the bytes, and
-// can announce them. Use a [Batch] for several operations, or to pass a context.
+// WriteRemote writes bytes of a region to the peer's memory. The length of the Remote is the number
+// of bytes, and at is the offset of the first byte in the region. WriteRemote returns when the
+// peer's device has acknowledged the bytes; on iWARP, when the local TCP stack has them. A later
+// Write, message or [Conn.Notify] reaches the peer after the bytes, and can announce them. Use a
+// [Batch] for several operations, or to pass a context.
 func (c *Conn) WriteRemote(to Remote, from *Region, at int) error {
 	b := Batch{c: c}
 	b.Write(to, from, at)
 	return c.opError("write", b.do(context.Background()))
 }
 
-// ReadRemote reads from.Len() bytes of the peer's memory into the region, from offset at on. It
-// returns when they have arrived. The peer's program is not notified, and may change the memory at
-// the same time. Use a [Batch] for several operations, or to pass a context.
+// ReadRemote reads bytes of the peer's memory into a region. The length of the Remote is the number
+// of bytes, and at is the offset of the first byte in the region. ReadRemote returns when the bytes
+// have arrived. The peer's program is not notified, and may change its memory at the same time. Use
+// a [Batch] for several operations, or to pass a context.
 func (c *Conn) ReadRemote(to *Region, at int, from Remote) error {
 	b := Batch{c: c}
 	b.Read(to, at, from)
 	return c.opError("read", b.do(context.Background()))
 }
 
-// FetchAdd adds to the 64-bit word at remote in the peer's memory, and returns its old value. It is
-// atomic with respect to the other atomics of the peer's device. The word is in the byte order of
-// the peer's processor. remote must be 8 bytes long, at an address that is a multiple of 8, in a
-// region with PeerAtomics. On a device without atomics the error is errors.ErrUnsupported.
+// FetchAdd adds a number to the 64-bit word at remote in the peer's memory, and returns the word's
+// old value. The operation is atomic with respect to the other atomics of the peer's device. The
+// word is in the byte order of the peer's processor. remote must be 8 bytes long, at an address
+// that is a multiple of 8, in a region with PeerAtomics. On a device without atomics the error is
+// errors.ErrUnsupported.
 func (c *Conn) FetchAdd(ctx context.Context, remote Remote, add uint64) (old uint64, err error) {
 	b := Batch{c: c}
 	b.FetchAdd(remote, add, &old)
@@ -38,8 +41,8 @@ func (c *Conn) FetchAdd(ctx context.Context, remote Remote, add uint64) (old uin
 	return old, c.opError("fetch and add", err)
 }
 
-// CompareSwap stores swap in the word at remote if its value is compare, and returns the old value.
-// Otherwise it is like [Conn.FetchAdd].
+// CompareSwap stores swap in the word at remote if the word equals compare. It returns the word's
+// old value in both cases. The rules of [Conn.FetchAdd] apply.
 func (c *Conn) CompareSwap(ctx context.Context, remote Remote, compare, swap uint64) (old uint64, err error) {
 	b := Batch{c: c}
 	b.CompareSwap(remote, compare, swap, &old)
@@ -72,7 +75,7 @@ type remoteOp struct {
 func (c *Conn) NewBatch() *Batch { return &Batch{c: c} }
 
 // Len returns the number of operations. A read or write of more than 128 MiB counts as one
-// operation for each 128 MiB.
+// operation for each 128 MiB or part of them.
 func (b *Batch) Len() int { return len(b.ops) }
 
 // Read adds a read to the batch, like [Conn.ReadRemote].
@@ -142,14 +145,15 @@ func (b *Batch) do(ctx context.Context) error {
 }
 
 // Start posts the operations and returns while they are in flight. The batch is then empty and may
-// be used again. Start blocks while the connection has no room for more requests. A Write, a
-// message or a [Conn.Notify] that follows reaches the peer after the bytes of the batch's writes.
+// be used again. Start blocks while the connection has no room for more requests. A later Write,
+// message or [Conn.Notify] reaches the peer after the bytes of the batch's writes.
 //
-// The device may access the memory until [Pending.Wait] has returned, or, if it is not called,
-// until the connection has ended. The end of ctx, the write deadline and Close give the operations
-// in flight 2 more seconds: if the peer's device has not answered by then, the connection is
-// broken. If Start returns an error, no operation is in flight. Either an operation was invalid and
-// none was posted, or the time ended or the connection broke before all were posted.
+// The device may access the memory until [Pending.Wait] has returned. If Wait is not called, it may
+// do so until the connection has ended. When ctx ends, the write deadline passes, or the connection
+// is closed, operations in flight get 2 more seconds. If they have not ended by then, the
+// connection is broken. If Start returns an error, no operation is in flight. If an operation is
+// invalid, Start posts none. If ctx, the deadline or the connection ends while Start posts, only
+// some have been posted.
 func (b *Batch) Start(ctx context.Context) (*Pending, error) {
 	p, err := b.start(ctx)
 	if err != nil {
@@ -270,7 +274,7 @@ func (p *Pending) expire(err error) {
 			p.c.fail(errDeadPeer)
 		}
 	})
-	p.c.wake(&p.c.writable) // post, if it waits for room
+	p.c.wake(&p.c.writable) // wakes post if it waits for room
 }
 
 // keptRequests is the number of requests that a batch leaves free for the stream, which needs 3 to
@@ -278,7 +282,7 @@ func (p *Pending) expire(err error) {
 const keptRequests = 5
 
 // post posts all operations. It waits while there is no room for more requests. If it returns an
-// error, operations may be in flight, for which the caller must wait. mu is held.
+// error, operations may be in flight, and the caller must wait for them. mu is held.
 func (p *Pending) post() error {
 	c := p.c
 	out := &c.out

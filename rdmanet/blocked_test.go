@@ -8,7 +8,7 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestBlockedCount: once no call waits and no data is held back a dispatcher counts nobody as
+// TestBlockedCount: when no call waits and no data is held back, a dispatcher counts nothing as
 // blocked, whatever the connections have done before.
 func TestBlockedCount(t *testing.T) {
 	for _, dev := range hostileDevices() {
@@ -22,7 +22,7 @@ func TestBlockedCount(t *testing.T) {
 			server, err := l.AcceptConn()
 			assert.NilError(t, err)
 			defer server.Close()
-			for _, n := range []int{1, 100, 1 << 20} { // the last is held back for want of credit
+			for _, n := range []int{1, 100, 1 << 20} { // the last one is held back because there is no credit
 				written := make(chan error, 1)
 				go func() {
 					_, err := client.Write(make([]byte, n))

@@ -16,11 +16,12 @@ const (
 
 // Close closes the connection. Blocked calls return net.ErrClosed. Data that has arrived and was
 // not read is discarded. Data that was written is still delivered: Close waits until the peer's
-// device has all of it, but at most for half a second, or for 20 ms while the peer has no room. On
-// TCP a peer's process that is stopped confirms nothing, so Close takes that half a second. After
-// that the rest is sent in the background as the peer reads, for up to 5 minutes or the time of
-// [Conn.SetLinger]. [Drain] waits for the rest, and the Logger reports bytes that could not be
-// delivered. The garbage collector does not free connections: the program must close each.
+// device has all of it. It waits for at most half a second, and for only 20 ms if the peer has no
+// room. On TCP a stopped process at the peer confirms nothing, so Close takes the half second. What
+// the peer's device does not have by then is sent in the background as the peer reads, for up to 5
+// minutes. [Conn.SetLinger] selects other times. [Drain] waits for this data, and the Logger
+// reports bytes that could not be delivered. The garbage collector does not free connections: the
+// program must close each.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,8 +88,8 @@ func (c *Conn) starved() bool {
 
 // SetLinger sets what Close does with bytes that have not reached the peer. With sec < 0, the
 // default, Close delivers them in the background for up to 5 minutes. With sec > 0 Close waits up
-// to sec seconds until they are delivered, and then discards them. With 0 Close discards them at
-// once, and the peer's Read fails.
+// to sec seconds until they are delivered, and then discards the rest. With sec 0 Close discards
+// all of them at once, and the peer's Read fails.
 func (c *Conn) SetLinger(sec int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -19,8 +19,8 @@ import (
 	"github.com/godat/godat/rdmanet"
 )
 
-// TestCloseDeliversAll closes with more bytes than the peer has room for: it reads all of them,
-// however late it begins.
+// TestCloseDeliversAll closes with more bytes than the peer has room for. The peer must read all of
+// them, however late it begins.
 func TestCloseDeliversAll(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, size := range []int{1, 5000, 200_000, 224 << 10} {
@@ -39,11 +39,11 @@ func TestCloseDeliversAll(t *testing.T) {
 	})
 }
 
-// TestCloseBeforeAccept has clients that write and close before the server accepts: it reads all,
-// and no client reports lost bytes.
+// TestCloseBeforeAccept has clients that write and close before the server accepts. The server must
+// read all bytes, and no client may report lost bytes.
 func TestCloseBeforeAccept(t *testing.T) {
 	for _, dev := range []string{"mem0", "tcp:127.0.0.1"} {
-		rdmanet.Drain(t.Context()) // says what other tests' connections have lost
+		rdmanet.Drain(t.Context()) // clears what connections of other tests have lost
 		l := listen(t, dev, rdmanet.ListenConfig{})
 		data := pattern(3<<10, 1)
 		var clients []*rdmanet.Conn
@@ -70,7 +70,7 @@ func TestCloseBeforeAccept(t *testing.T) {
 	}
 }
 
-// TestCloseWriteAgain: the stream may be ended twice, and after the peer has closed, as over TCP.
+// TestCloseWriteAgain: CloseWrite may be called twice, and after the peer has closed, as over TCP.
 func TestCloseWriteAgain(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		client, server := pair(t, dev, rdmanet.Dialer{}, rdmanet.ListenConfig{})
@@ -95,8 +95,8 @@ func TestCloseWriteAgain(t *testing.T) {
 	})
 }
 
-// TestCloseAtOnce closes connections to peers that do not read, with bytes on the way: all of them
-// within the time that one used to take.
+// TestCloseAtOnce closes connections to peers that do not read, with bytes on the way. All of them
+// must close within the time that one used to take.
 func TestCloseAtOnce(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		l := listen(t, dev, shortListen)
@@ -120,8 +120,8 @@ func TestCloseAtOnce(t *testing.T) {
 	})
 }
 
-// TestShutdown ends an HTTP server whose clients have hung, with their answers on the way: Shutdown
-// and Close end with their context, as over TCP.
+// TestShutdown shuts down an HTTP server whose clients do not read their answers. Shutdown must end
+// with its context, and Close at once, as over TCP.
 func TestShutdown(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		l := listen(t, dev, rdmanet.ListenConfig{})
@@ -133,7 +133,7 @@ func TestShutdown(t *testing.T) {
 			c, err := (&rdmanet.Dialer{Device: dev}).Dial(t.Context(), "rdma", l.Addr().String())
 			assert.NilError(t, err)
 			defer c.Close()
-			_, err = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n") // and never reads
+			_, err = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n") // but the client never reads
 			assert.NilError(t, err)
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -146,9 +146,9 @@ func TestShutdown(t *testing.T) {
 	})
 }
 
-// TestLinger: with SetLinger of 0 Close drops what has not been sent and the peer's Read fails;
-// with 1 it waits a second, drops the rest, and says how much; Drain waits for those in the
-// background.
+// TestLinger: with SetLinger(0) Close drops what has not been sent, and the peer's Read fails. With
+// SetLinger(1) Close waits a second, drops the rest, and reports how much. Drain waits for the
+// connections that linger in the background.
 func TestLinger(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		full := func() (client, server *rdmanet.Conn, n int) {
@@ -161,7 +161,7 @@ func TestLinger(t *testing.T) {
 			}
 			return client, server, n
 		}
-		rdmanet.Drain(t.Context()) // says what other tests' connections have lost
+		rdmanet.Drain(t.Context()) // clears what connections of other tests have lost
 		client, server, n := full()
 		assert.NilError(t, client.SetLinger(0))
 		assert.NilError(t, client.Close())
@@ -197,8 +197,9 @@ func TestLinger(t *testing.T) {
 	})
 }
 
-// TestCloseBesideWrites closes while other goroutines write, again and again: the peer reads what
-// they were told to be written, in order, or an error; never bytes after the end.
+// TestCloseBesideWrites closes while other goroutines write, again and again. The peer reads the
+// bytes whose Writes have succeeded, in order, or gets an error. It never reads bytes after the
+// end.
 func TestCloseBesideWrites(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		l := listen(t, dev, rdmanet.ListenConfig{})
@@ -232,8 +233,8 @@ func TestCloseBesideWrites(t *testing.T) {
 	})
 }
 
-// TestCloseWriteBesideBlockedWrite: CloseWrite does not wait for a Write that is blocked; that
-// returns EPIPE, and the peer reads what it had taken and then io.EOF.
+// TestCloseWriteBesideBlockedWrite: CloseWrite does not wait for a Write that is blocked. That
+// Write returns EPIPE. The peer reads what the Write had accepted, and then io.EOF.
 func TestCloseWriteBesideBlockedWrite(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		client, server := pair(t, dev, rdmanet.Dialer{}, rdmanet.ListenConfig{})
@@ -297,7 +298,7 @@ func TestWriteBesideIdleReadFrom(t *testing.T) {
 }
 
 // TestReadBesideBusyWriteTo: while the sink of WriteTo is blocked, Read takes what follows, and
-// Close does not wait; what the sink holds stays as it was.
+// Close does not wait. The bytes that the sink holds do not change.
 func TestReadBesideBusyWriteTo(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		client, server := pair(t, dev, rdmanet.Dialer{}, rdmanet.ListenConfig{ReadBuffer: 8 << 10})

@@ -11,12 +11,12 @@ import (
 // config has the settings of a connection from a Dialer or a ListenConfig, with the defaults filled
 // in.
 type config struct {
-	readBuffer, writeBuffer int // 0: the default of the device, until the connection is made
+	readBuffer, writeBuffer int // 0: the default of the device, which newConn fills in
 	keepAlive               time.Duration
 	tcpAddrs                bool
 	log                     *slog.Logger
 	path                    Path
-	zone                    *Zone // nil: each connection has its own
+	zone                    *Zone // nil: each connection has a protection zone of its own
 }
 
 const (
@@ -28,8 +28,8 @@ const (
 	dialTime         = 30 * time.Second
 )
 
-// newConfig fills in the defaults, but not those of the buffers, and rounds the sizes up to powers
-// of two.
+// newConfig checks the settings and fills in the defaults, except those of the buffers. It rounds
+// the buffer sizes up to powers of two.
 func newConfig(readBuffer, writeBuffer int, keepAlive time.Duration, tcpAddrs bool, log *slog.Logger) (config, error) {
 	c := config{keepAlive: keepAlive, tcpAddrs: tcpAddrs, log: log}
 	for _, b := range []struct {
@@ -57,7 +57,7 @@ func newConfig(readBuffer, writeBuffer int, keepAlive time.Duration, tcpAddrs bo
 	switch {
 	case log == nil:
 		c.log = slog.Default()
-	case log.Handler() == nil: // to log with it would end the process
+	case log.Handler() == nil: // logging would panic
 		return c, errors.New("rdmanet: Logger has no handler, make it with slog.New")
 	}
 	return c, nil

@@ -23,7 +23,7 @@ type Conn struct {
 	local  net.Addr
 	remote net.Addr
 	peer   hello
-	reqs   [requests]uint64 // for each request in flight, the value of outgoing.freed when it has completed
+	reqs   [requests]uint64 // for each request in flight, the value of outgoing.freed after its completion
 
 	rmu sync.Mutex // one Read at a time
 	wmu sync.Mutex // one Write at a time
@@ -105,8 +105,9 @@ func (c *Conn) meet(h hello) {
 	c.out.piece = c.pool.adapter.piece
 }
 
-// report makes ready be called, once. During an event handle calls it after the event, so that
-// connections become ready in the order of their events. mu is held.
+// report calls ready, once and without the locks. If the leader is handling an event of this
+// connection, handle calls ready after the event, so that connections become ready in the order of
+// their events. mu is held.
 func (c *Conn) report(err error) {
 	ready := c.ready
 	if ready == nil {
@@ -151,7 +152,7 @@ func (c *Conn) endLinger() {
 	}
 }
 
-// broken ends the connection because its dispatcher has no more events.
+// broken ends the connection because its dispatcher delivers no more events.
 func (c *Conn) broken(err error) {
 	c.mu.Lock()
 	c.fail(err)
@@ -190,8 +191,8 @@ func (c *Conn) finish() {
 	}
 }
 
-// unhold ends the dispatcher's count of data that is held back, because all data has been sent or
-// never will be.
+// unhold ends the holding back of data: all of it has been sent, or never will be. The dispatcher
+// then no longer counts the connection as blocked.
 func (c *Conn) unhold() {
 	if c.out.held {
 		c.out.held = false
@@ -231,12 +232,13 @@ type waiters struct {
 	leads int // number of calls that wait as the dispatcher's leader; 2 while one takes over from the other
 }
 
-// wait waits until w is woken. It may return early. c.mu is held, but not while it waits.
+// wait waits until w is woken. It may return early. The caller holds c.mu, and wait releases it
+// while it waits.
 func (c *Conn) wait(w *waiters) { c.waitYielding(w, true) }
 
-// waitYielding is like wait. yields selects whether a call that is about to lead yields its
-// processor before. If no other goroutine is ready to run, yielding costs a futex call and wakes a
-// thread for nothing.
+// waitYielding is like wait. yields selects whether a call that becomes the leader first yields its
+// processor to other goroutines. If no other goroutine is ready to run, yielding costs a futex call
+// and wakes a thread for nothing.
 func (c *Conn) waitYielding(w *waiters, yields bool) {
 	if !c.d.leadOrBlock() {
 		w.n++
@@ -261,7 +263,7 @@ func (c *Conn) wake(w *waiters) {
 		w.n = 0
 		w.cond.Broadcast()
 	}
-	if w.leads > 0 && !c.handling { // while handling, the leader is the caller and checks its state afterwards
+	if w.leads > 0 && !c.handling { // while handling, the caller is the leader, which checks its state afterwards
 		c.d.rouse()
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/godat/godat/rdmanet"
 )
 
-// deviceEnv names the device that the tests run on besides mem0.
+// deviceEnv names the device on which the tests run in addition to mem0.
 const deviceEnv = "GODAT_TEST_DEVICE"
 
 const patience = 60 * time.Second

@@ -3,15 +3,15 @@ package rdmanet
 // This file is the flow control: how much this end may write, and when it must send the peer a
 // credit.
 
-// keptSlots is the number of the peer's receives that are reserved for control messages. Otherwise
-// two ends that both wait for credit could not send any.
+// keptSlots is the number of the peer's receives that are reserved for control messages. Without
+// this reserve, two ends that both wait for credits could not send each other any.
 const keptSlots = 6
 
 // creditBatch is the number of reposted receives after which this end sends a credit.
 const creditBatch = defaultSlots / 2
 
-// While creditBatch or more messages are in flight, fewer than holdBelow bytes are held back, and
-// sent together when the next credit arrives.
+// While creditBatch or more messages are in flight, data of less than holdBelow bytes is held back.
+// It is sent in one piece when the next credit arrives.
 const holdBelow = 16 << 10
 
 func (c *Conn) freeSlots() int { return c.peer.slots - int(c.out.messages-c.out.acked) }
@@ -40,6 +40,6 @@ func (c *Conn) mayWrite(n, pending uint64) uint64 {
 		return 0
 	}
 	at := out.position & uint64(c.peer.ring.size-1)
-	writes := uint64(max(c.freeRequests()-2, 0)) // leaves one for the message, and one for a control message
+	writes := uint64(max(c.freeRequests()-2, 0)) // leaves one request for the message, and one for a control message
 	return min(n, allowed, uint64(c.peer.ring.size)-at, maxChunk, writes*out.piece)
 }

@@ -38,7 +38,7 @@ func (d *deadline) set(mu sync.Locker, t time.Time, wake func()) {
 	d.timer = time.AfterFunc(left, func() {
 		mu.Lock()
 		defer mu.Unlock()
-		if !d.at.IsZero() && !time.Now().Before(d.at) { // otherwise it has been set again
+		if !d.at.IsZero() && !time.Now().Before(d.at) { // otherwise the deadline has been set again
 			d.passed = true
 			wake()
 		}

@@ -19,8 +19,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// TestDeadlineMoved moves a deadline while its timer has fired and waits for the lock: it does not
-// pass.
+// TestDeadlineMoved moves a deadline while its timer has fired and waits for the lock. The old
+// deadline must not take effect.
 func TestDeadlineMoved(t *testing.T) {
 	var mu sync.Mutex
 	var d deadline
@@ -55,8 +55,8 @@ func TestDeadlineOfTheWallClock(t *testing.T) {
 	d.set(&mu, time.Time{}, nil)
 }
 
-// deafPeer is the server's end of a connection whose peer has no receives: nothing that is sent to
-// it ends, and each request keeps its memory.
+// deafPeer is the server's end of a connection whose peer has no receives. No request to this peer
+// completes, and each keeps its memory in use.
 func deafPeer(t *testing.T, dev string) (*Conn, *strangers) {
 	lc := ListenConfig{Device: dev}
 	l, err := lc.listen(t.Context(), Network, ":0")
@@ -110,7 +110,7 @@ func TestDeadlineOfDeafPeer(t *testing.T) {
 	}
 }
 
-// TestIdleConnectionLives: probes that are answered do not add up.
+// TestIdleConnectionLives: probes that are answered do not count towards the limit.
 func TestIdleConnectionLives(t *testing.T) {
 	for _, dev := range hostileDevices() {
 		t.Run(dev, func(t *testing.T) {
@@ -134,7 +134,7 @@ func TestIdleConnectionLives(t *testing.T) {
 	}
 }
 
-// TestDeadPeerIsATimeout: the error of a peer that does not answer is one for net.Error too.
+// TestDeadPeerIsATimeout: the error for a peer that does not answer is also a timeout of net.Error.
 func TestDeadPeerIsATimeout(t *testing.T) {
 	c, _ := deafPeer(t, memDevice)
 	c.mu.Lock()
@@ -149,7 +149,8 @@ func TestDeadPeerIsATimeout(t *testing.T) {
 	assert.ErrorContains(t, err, "the peer does not answer")
 }
 
-// TestProbes: a peer is dead after three probes without an answer in a row, whatever came before.
+// TestProbes: a peer is dead after three consecutive probes without an answer, whatever came
+// before.
 func TestProbes(t *testing.T) {
 	c, _ := deafPeer(t, memDevice)
 	for range 2 {
@@ -168,7 +169,7 @@ func TestProbes(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.ETIMEDOUT)
 }
 
-// TestAddressesShareTheTime: of several addresses the first, which does not answer, leaves time for
+// TestAddressesShareTheTime: if the first of several addresses does not answer, time is left for
 // the second.
 func TestAddressesShareTheTime(t *testing.T) {
 	l, err := (&ListenConfig{Device: memDevice}).listen(t.Context(), Network, ":0")
@@ -202,7 +203,7 @@ func TestAddressesShareTheTime(t *testing.T) {
 		}
 		assert.Equal(t, c.RemoteAddr(), net.Addr(Addr{good}))
 		c.Close()
-		if left > within/4 { // of the half that is the second's; Dial without shares leaves half a second
+		if left > within/4 { // the second address gets half of the time; without shares it would get half a second
 			return
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestPathKeys: settings that differ need adapters of their own, also where one is zero and the
-// other is left out.
+// TestPathKeys: Paths that differ need adapters of their own, even if a setting is zero in one and
+// unset in the other.
 func TestPathKeys(t *testing.T) {
 	n, m, spin, none := 0, 1, time.Second, time.Duration(0)
 	keys := map[adapterKey]int{}
@@ -28,7 +28,7 @@ func TestPathKeys(t *testing.T) {
 }
 
 // TestPathReachesTheDevice: each setting reaches the device, from a Dialer, a ListenConfig and a
-// Zone, and as itself: a value out of range makes them fail with an error that names it.
+// Zone. A value out of range makes them fail with an error that names the setting.
 func TestPathReachesTheDevice(t *testing.T) {
 	big, odd, never := 300, 1000, -time.Second
 	for text, path := range map[string]Path{
@@ -48,7 +48,7 @@ func TestPathReachesTheDevice(t *testing.T) {
 	}
 }
 
-// TestDefaults: what a program leaves out is as the documentation says.
+// TestDefaults: settings that a program leaves out have the values that the documentation states.
 func TestDefaults(t *testing.T) {
 	cfg, err := newConfig(0, 0, 0, false, nil)
 	assert.NilError(t, err)

@@ -19,8 +19,8 @@ var ErrNoDevice = errors.New("rdmanet: no RDMA device for this address")
 // memDevice is the device inside this process.
 const memDevice = "mem0"
 
-// tcpDevice is RDMA over TCP, from the address that the route to the peer selects. tcpPrefix and an
-// address name the device that has only this address.
+// tcpDevice is the device for RDMA over TCP that has all addresses of the host. tcpPrefix followed
+// by an address is the device that has only this address.
 const (
 	tcpDevice = "tcp"
 	tcpPrefix = tcpDevice + ":"
@@ -29,13 +29,13 @@ const (
 func isTCP(device string) bool { return device == tcpDevice || strings.HasPrefix(device, tcpPrefix) }
 
 // devicesFor returns the devices to listen on for the address local, as names or addresses. device
-// is the one that the program named, or empty. fallback means that the program uses TCP on a host
-// without RDMA devices, and not mem0.
+// is the one that the program named, or empty. fallback reports whether the program has set
+// Fallback: a host without RDMA devices then uses TCP instead of mem0.
 func devicesFor(device string, local netip.Addr, fallback bool) ([]string, error) {
 	only, hasOnly := strings.CutPrefix(device, tcpPrefix)
 	switch {
 	case device == tcpDevice && !local.IsUnspecified():
-		return []string{tcpPrefix + local.String()}, nil // without the address the device listens on all
+		return []string{tcpPrefix + local.String()}, nil // the device tcpDevice would listen on all addresses
 	case hasOnly && !local.IsUnspecified() && !isAddr(only, local):
 		return nil, fmt.Errorf("rdmanet: the device %s has no other address than its own: %w", device,
 			syscall.EADDRNOTAVAIL)
@@ -68,8 +68,8 @@ func isAddr(text string, a netip.Addr) bool {
 	return err == nil && b.Unmap() == a
 }
 
-// deviceTo returns the device that reaches the peer, as a name or address. If the program has named
-// a device, it returns that one. fallback is as for devicesFor.
+// deviceTo returns the device that reaches the peer, as a name or address. That is the argument
+// device if the program has named one. fallback means the same as for devicesFor.
 func deviceTo(device string, peer netip.Addr, fallback bool) (string, error) {
 	if device != "" {
 		return device, nil
@@ -111,9 +111,9 @@ func verbsDevices() (usable []udat.ProviderInfo, none bool) {
 	return choose(udat.Providers(), udat.WhyNoDevices())
 }
 
-// choose is verbsDevices for a given list of devices. why is the reason why no devices, or no more,
-// were found. A missing or forbidden device file, as in a container, means that the host has a
-// device that this process cannot use: none is then false.
+// choose does the work of verbsDevices on a given list of devices. why is the reason why the list
+// is empty or incomplete, or nil. If a device file is missing or forbidden, as in a container, the
+// host has a device that this process cannot use. none is then false.
 func choose(all []udat.ProviderInfo, why error) (usable []udat.ProviderInfo, none bool) {
 	none = !errors.Is(why, fs.ErrPermission) && !errors.Is(why, fs.ErrNotExist)
 	for _, p := range all {
@@ -131,9 +131,10 @@ func has(a netip.Addr) func(udat.ProviderInfo) bool {
 	return func(p udat.ProviderInfo) bool { return p.Addr == a.String() || slices.Contains(p.Addrs, a.String()) }
 }
 
-// target returns the address to connect to on the open device a. A peer's loopback address stands
-// for the address of the device, except on TCP, and so does the unspecified one. On tcp, which has
-// all addresses of the host, the unspecified address stands for the loopback address.
+// target translates the peer's address into the address to which the open device a connects. The
+// unspecified address stands for the address of the device; on "tcp", which has all addresses of
+// the host, for the loopback address. A loopback address stands for the address of the device,
+// except on TCP. On mem0 each address of this host stands for the address of the device.
 func (a *adapter) target(to netip.Addr) netip.Addr {
 	name := a.key.name
 	switch {

@@ -17,12 +17,14 @@ import (
 
 // Dialer has the settings for dialing connections. The zero value is ready to use.
 type Dialer struct {
-	// Device is the RDMA device: a name ("rxe0", "mlx5_0"), one of its addresses, "tcp", or "mem0",
-	// which connects within this process. If empty, it is the device that the route to the peer
-	// selects. On a host without RDMA devices it is mem0 for addresses of this host, unless
-	// Fallback is set, and for other addresses Dial fails. A loopback address of the peer stands
-	// for the address of the device, except on TCP. An address without a host stands for the
-	// address of the device, and on "tcp" for the loopback address.
+	// Device is the RDMA device: its name ("rxe0", "mlx5_0"), one of its addresses, "tcp" for RDMA
+	// over TCP, or "mem0", which connects within this process. If Device is empty, the route to the
+	// peer selects the device. On a host without RDMA devices, Dial then uses mem0 for addresses of
+	// this host, and fails for other addresses. If Fallback is set, it fails for both.
+	//
+	// If the peer's address is a loopback address, Dial connects to the address of the device, except
+	// on TCP. If "host:port" has no host, Dial connects to the address of the device, on "tcp" to the
+	// loopback address.
 	Device string
 	// LocalAddr, unless nil, selects the device by its address: an [Addr], *net.TCPAddr or
 	// *net.IPAddr, whose port is ignored. Device must then be empty.
@@ -30,13 +32,13 @@ type Dialer struct {
 	// Path has the settings of the connections' packets, such as the type of service.
 	Path Path
 	// Zone, unless nil, is the protection zone of the connections, which then share its [Memory].
-	// Device and Path must be unset, or those of the zone.
+	// Device and Path must be unset, or equal to those of the zone.
 	Zone *Zone
-	// ReadBuffer and WriteBuffer are the sizes in bytes of the rings for received data and for data
-	// to send. They are rounded up to a power of two; the limit is 1 GiB, and 0 means 128 KiB, on
-	// TCP 512 KiB. A connection begins with small rings. It registers a full ring, and so locks its
-	// memory, once the stream needs more than 2 KiB of it. A stream is fastest if the buffers are
-	// at least four times as large as its largest message.
+	// ReadBuffer and WriteBuffer are the sizes in bytes of the rings for received data and for data to
+	// send. They are rounded up to a power of two; the limit is 1 GiB, and 0 means 128 KiB, on TCP 512
+	// KiB. A connection begins with small rings. Once a stream needs more than 2 KiB, the connection
+	// registers a ring of the full size, which locks the ring's memory. A stream is fastest if the
+	// buffers are at least four times as large as its largest message.
 	ReadBuffer, WriteBuffer int
 	// KeepAlive is the time without a message from the peer after which this end sends a probe.
 	// After three unanswered probes the connection is broken. 0 means 15 seconds, a negative value
@@ -51,10 +53,11 @@ type Dialer struct {
 	// Logger receives problems that no call can return: bytes lost after Close, or a ring that
 	// could not be registered. If it is nil, slog.Default() is used.
 	Logger *slog.Logger
-	// Fallback, unless nil, allows DialContext to use TCP if no RDMA device reaches the address
-	// ([ErrNoDevice]), but not if the peer refuses. DialContext calls it with the reason before it
-	// uses TCP. The connection is then a TCP connection of package net, which a peer accepts only
-	// if its Listen has fallen back too. With Fallback the device is mem0 only if Device names it.
+	// Fallback, unless nil, allows DialContext to use TCP if no RDMA device reaches the peer's address
+	// (the error is [ErrNoDevice]). DialContext first calls Fallback with the reason, and then makes a
+	// TCP connection of package net. A peer accepts it only if its Listen has fallen back too.
+	// DialContext does not use TCP after other errors, such as a refusal by the peer. If Fallback is
+	// set, mem0 is used only if Device names it.
 	Fallback func(reason error)
 }
 
@@ -89,7 +92,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 
 // Dial connects to "host:port" on the network "rdma". If the host has several addresses, Dial tries
 // them in order, each with a share of the time. If the peer refuses because it has too many
-// requests, or does not answer for as long as the device waits, Dial tries again until the time is
+// requests, or does not answer for as long as the device waits, Dial tries again until its time is
 // over. The error is a [*net.OpError]. In its chain is syscall.ECONNREFUSED, ETIMEDOUT,
 // EHOSTUNREACH or EMFILE, [ErrNoDevice], or the error of ctx.
 func (d *Dialer) Dial(ctx context.Context, network, address string) (*Conn, error) {
@@ -120,8 +123,8 @@ func (d *Dialer) dialAll(ctx context.Context, network, address string, tcpNames 
 	return d.dialEach(ctx, network, cfg, device, addrs)
 }
 
-// dialEach connects to the first of the addresses that it can. The error is the first, unless that
-// is ErrNoDevice.
+// dialEach tries the addresses in order, and returns the first connection. If all fail, the error
+// is the first that is not ErrNoDevice, or ErrNoDevice if all are.
 func (d *Dialer) dialEach(ctx context.Context, network string, cfg config, device string,
 	addrs []netip.AddrPort) (*Conn, error) {
 	var first error
@@ -198,7 +201,8 @@ func (d *Dialer) local() (a netip.Addr, err error) {
 	return a.Unmap(), nil
 }
 
-// leastShare is the least time for one of several addresses, if that much is left.
+// leastShare is the least share of the time that one of several addresses gets, if that much time
+// is left.
 const leastShare = 2 * time.Second
 
 // dialUntilTaken connects to an address, and tries again while the peer is busy. left is the number

@@ -14,8 +14,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// TestDialBusyThenSilent dials a listener that is busy at first and then does not answer: the error
-// has both reasons. One that only does not answer has one.
+// TestDialBusyThenSilent dials a listener that is busy at first and then does not answer. The error
+// has both reasons. If the listener never answers, the error has one reason.
 func TestDialBusyThenSilent(t *testing.T) {
 	for _, busy := range []int{0, 2} {
 		ia, err := udat.Open(memDevice)
@@ -42,9 +42,9 @@ func TestDialBusyThenSilent(t *testing.T) {
 	}
 }
 
-// TestDialGivenUp dials a listener that accepts and gives the connection up before its first
-// message: it counts as busy, and Dial tries again. The second time the listener refuses, and its
-// reason is the error.
+// TestDialGivenUp dials a listener that accepts and gives up the connection before its first
+// message. The listener counts as busy, and Dial tries again. The second time the listener refuses,
+// and Dial returns its reason.
 func TestDialGivenUp(t *testing.T) {
 	ia, err := udat.Open(memDevice)
 	assert.NilError(t, err)

@@ -25,8 +25,9 @@ import (
 	"github.com/godat/godat/rdmanet"
 )
 
-// TestDialEndsAsItSucceeds ends the context of a Dial at the moment at which it succeeds, by
-// timeout and by cancel: it returns an error or a connection that works, and the process lives.
+// TestDialEndsAsItSucceeds ends the context of a Dial at the moment at which the Dial succeeds, by
+// timeout and by cancel. Dial returns an error or a connection that works, and the process does not
+// crash.
 func TestDialEndsAsItSucceeds(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		l := listen(t, dev, rdmanet.ListenConfig{})
@@ -38,7 +39,7 @@ func TestDialEndsAsItSucceeds(t *testing.T) {
 		if raceEnabled {
 			n /= 5
 		}
-		var typical time.Duration // of a Dial that succeeds
+		var typical time.Duration // the time of a Dial that succeeds
 		for i := range n {
 			ctx, cancel := context.WithCancel(context.Background())
 			if typical > 0 {
@@ -183,8 +184,8 @@ func TestBacklog(t *testing.T) {
 	})
 }
 
-// TestDialContextOfTransport uses DialContext as http.Transport does: it names networks of TCP.
-// The hooks of httptrace hear of the attempt.
+// TestDialContextOfTransport uses DialContext as http.Transport does: it names networks of TCP. It
+// calls the hooks of httptrace.
 func TestDialContextOfTransport(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		l := listen(t, dev, rdmanet.ListenConfig{})
@@ -260,7 +261,7 @@ func TestAddresses(t *testing.T) {
 	})
 }
 
-// TestEmptySettings: a setting that is there and has nothing in it is an error that names it.
+// TestEmptySettings: a setting that is not nil but empty is an error that names the setting.
 func TestEmptySettings(t *testing.T) {
 	for text, d := range map[string]rdmanet.Dialer{
 		"LocalAddr is <nil> (*net.IPAddr)":   {LocalAddr: (*net.IPAddr)(nil)},
@@ -287,8 +288,8 @@ func TestEmptySettings(t *testing.T) {
 	assert.ErrorContains(t, err, "only one may be set")
 }
 
-// TestLoopback: on tcp a loopback address means itself: a listener that has only that one, or all,
-// is reached, and one that has only another is not.
+// TestLoopback: on tcp a loopback address means itself. A listener on this address, or on all
+// addresses, is reached. A listener on another address is not.
 func TestLoopback(t *testing.T) {
 	dialer := rdmanet.Dialer{Device: "tcp", Timeout: patience}
 	for device, served := range map[string]string{"tcp:127.0.0.1": "127.0.0.1", "tcp": "127.0.0.1",
@@ -308,7 +309,7 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
-// TestPortTaken: a port that is taken is EADDRINUSE.
+// TestPortTaken: Listen on a port that is in use fails with EADDRINUSE.
 func TestPortTaken(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		l := listen(t, dev, rdmanet.ListenConfig{})
@@ -330,7 +331,7 @@ func TestManyConnections(t *testing.T) {
 			n = 300
 		}
 		l := listen(t, dev, rdmanet.ListenConfig{})
-		first, firstPeer := join(t, dev, l, rdmanet.Dialer{}) // with what all share
+		first, firstPeer := join(t, dev, l, rdmanet.Dialer{}) // with the memory that all connections share
 		defer firstPeer.Close()
 		defer first.Close()
 		heap := inUse()
@@ -351,11 +352,11 @@ func TestManyConnections(t *testing.T) {
 		each := (int(inUse()-heap) + registered) / n
 		t.Logf("%d bytes for each connection, of them %d registered", each, registered/n)
 		limit := 60 << 10
-		if strings.HasPrefix(dev, "tcp") { // the streams of its two ends are this process's
+		if strings.HasPrefix(dev, "tcp") { // the sockets of both ends are in this process
 			limit += 12 << 10
 		}
 		if testing.Short() {
-			limit += 4 << 20 / n // a share of what all share, which is large among so few
+			limit += 4 << 20 / n // a part of the shared memory, which is large for so few connections
 		}
 		assert.Assert(t, each <= limit, "%d bytes for each connection", each)
 		var all sync.WaitGroup
@@ -364,7 +365,7 @@ func TestManyConnections(t *testing.T) {
 		}
 		all.Wait()
 		conns = nil
-		most := n*8<<10 + 1<<20 // a part of what all share
+		most := n*8<<10 + 1<<20 // a part of the shared memory
 		left := int(inUse() - heap)
 		for end := time.Now().Add(patience); left > most && time.Now().Before(end); {
 			time.Sleep(50 * time.Millisecond)
@@ -375,7 +376,7 @@ func TestManyConnections(t *testing.T) {
 	})
 }
 
-// inUse is the heap in use.
+// inUse returns the size of the heap in use.
 func inUse() uint64 {
 	runtime.GC()
 	runtime.GC()
@@ -384,13 +385,13 @@ func inUse() uint64 {
 	return m.HeapAlloc
 }
 
-// softDevice reports whether the kernel's software is the device.
+// softDevice reports whether the device is software of the kernel.
 func softDevice(dev string) bool {
 	return strings.HasPrefix(dev, "rxe") || strings.HasPrefix(dev, "siw")
 }
 
-// TestListenOnOneAddress: a listener on the device tcp has the address that it is given, and not
-// the host's others.
+// TestListenOnOneAddress: a listener on the device tcp listens on the address that it is given, and
+// not on the host's other addresses.
 func TestListenOnOneAddress(t *testing.T) {
 	config := rdmanet.ListenConfig{Device: "tcp"}
 	l, err := config.Listen(t.Context(), "rdma", "127.0.0.1:0")

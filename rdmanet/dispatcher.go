@@ -10,8 +10,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// dispatcherLength is the length of a new dispatcher in events. The length grows with the number of
-// connections if the device can resize a completion queue.
+// dispatcherLength is the length in events of a new dispatcher's queue. The length grows with the
+// number of connections if the device can resize a completion queue.
 const dispatcherLength = 256
 
 // handler handles the events of one endpoint. The dispatcher's leader calls it, one call at a time.
@@ -25,7 +25,8 @@ type handler interface {
 // the leader if there is none, so that no other goroutine needs to wake it. If calls are blocked
 // and none of them is the leader, the leader is the keeper, a goroutine of the dispatcher. If no
 // call is blocked, the keeper becomes the leader after lateLead, because credits and probes need an
-// answer even while the program does something else.
+// answer even while the program does something else. The table lists the next leader for each
+// leader and each event.
 //
 //	leader   lead, leadOrBlock   block            leave, or keep ends   timer
 //	nobody   caller              keeper           -                     keeper; waits again if a call has led since
@@ -40,7 +41,7 @@ type dispatcher struct {
 	mu       sync.Mutex
 	handlers map[*udat.EP]handler
 	leader   leader
-	blocked  int         // number of calls that wait and do not lead, and of connections that deliver or hold back data
+	blocked  int         // waiting calls that do not lead, and connections that open, linger or hold back data
 	woken    bool        // a blocked call has been woken since the keeper last checked
 	late     *time.Timer // starts the keeper
 	lateSet  bool
@@ -69,7 +70,7 @@ const (
 const lateLead = time.Millisecond
 
 // dispatcherConns is the largest number of connections of a dispatcher. Further connections use
-// another one. A dispatcher is freed when its last connection ends.
+// another dispatcher. A dispatcher is freed when its last connection ends.
 const dispatcherConns = 512
 
 // dispatchers are the dispatchers of a listener, or of all dialed connections of an adapter.
@@ -79,9 +80,9 @@ type dispatchers struct {
 	list    []*dispatcher
 }
 
-// get returns the oldest dispatcher with room, or a new one if none has room. With fresh it always
-// returns a new one, for the case that the completion queues of the others cannot grow. The caller
-// must call put or putFull.
+// get returns the oldest dispatcher with room, or a new one if none has room. If fresh is true it
+// always returns a new one, for the case that the completion queues of the others cannot grow. The
+// caller must call put or putFull.
 func (s *dispatchers) get(fresh bool) (*dispatcher, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -262,7 +263,7 @@ func (d *dispatcher) poll() bool {
 
 // dequeue handles the events that have arrived, without waiting. The caller must be the leader.
 func (d *dispatcher) dequeue() {
-	n, _ := d.evd.DequeueBatch(d.events[:]) // ignored, because the next poll gets the same error
+	n, _ := d.evd.DequeueBatch(d.events[:]) // the error is ignored, because the next poll gets it too
 	for i := range d.events[:n] {
 		d.dispatch(&d.events[i])
 	}

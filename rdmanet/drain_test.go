@@ -13,11 +13,11 @@ import (
 	"github.com/godat/godat/rdmanet"
 )
 
-// TestDrainCounts cuts Drain short when some of the closed connections have delivered all: it never
-// says that more have something to deliver than there were.
+// TestDrainCounts ends Drain early, when some of the closed connections have delivered all. The
+// error must not count more connections than there were.
 func TestDrainCounts(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		rdmanet.Drain(t.Context())     // says what other tests' connections have lost
+		rdmanet.Drain(t.Context())     // clears what connections of other tests have lost
 		const n, buffer = 3, 128 << 10 // connections; the buffer of each
 		for range 5 {                  // Drain waits for them in any order
 			var servers []*rdmanet.Conn

@@ -17,15 +17,15 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// blockedOf returns how many the dispatcher of a connection counts as blocked.
+// blockedOf returns the blocked count of a connection's dispatcher.
 func blockedOf(d *dispatcher) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.blocked
 }
 
-// TestMeet: a connection sends by immediate data if both devices have it, and writes into the ring
-// of the peer's hello.
+// TestMeet: a connection sends by immediate data if both devices support it, and writes into the
+// ring of the peer's hello.
 func TestMeet(t *testing.T) {
 	for _, own := range []bool{false, true} {
 		for _, theirs := range []bool{false, true} {
@@ -79,8 +79,8 @@ func TestBroken(t *testing.T) {
 	assert.ErrorIs(t, err, gone)
 }
 
-// TestFailed: the peer of a connection that has failed hears of it although nobody closes it, and
-// data that was held back no longer counts as a blocked call.
+// TestFailed: if a connection has failed, the peer gets the end although nobody closes the
+// connection. Data that was held back no longer counts as a blocked call.
 func TestFailed(t *testing.T) {
 	client, server := ends(t)
 	eventually(t, "nobody is blocked", func() bool { return blockedOf(client.d) == 0 })
@@ -100,7 +100,7 @@ func TestFailed(t *testing.T) {
 func TestClosedIsForgotten(t *testing.T) {
 	client, server := ends(t)
 	pool := client.pool
-	pool.adapter.use() // it outlives the connections
+	pool.adapter.use() // the adapter must outlive the connections
 	defer pool.adapter.close()
 	d, ep := client.d, client.ep
 	other, err := pool.get(false)

@@ -35,8 +35,8 @@ func (c events) handle(ev *udat.Event) {
 	}
 }
 
-// retryExceeded is the device's status of a request for which the peer's device has not answered
-// any retry (IBV_WC_RETRY_EXC_ERR).
+// retryExceeded is the device's status of a request that was retried until the device gave up,
+// because the peer's device did not answer (IBV_WC_RETRY_EXC_ERR).
 const retryExceeded = 12
 
 // completed handles a completion. It accepts received data even after a request has failed. When a
@@ -49,7 +49,7 @@ func (c events) completed(ev *udat.Event) {
 		receive = true
 	}
 	switch {
-	case ev.Status == udat.DTOErrFlushed: // an event of the connection comes next
+	case ev.Status == udat.DTOErrFlushed: // the event that the connection has ended comes next
 	case ev.Status == udat.DTOErrTransport && ev.RawStatus == retryExceeded:
 		c.fail(c.unlessAnswered(errDeadPeer))
 	case ev.Status != udat.DTOSuccess:
@@ -63,8 +63,8 @@ func (c events) completed(ev *udat.Event) {
 
 // established handles the event that the connection is established. It opens a dialed connection,
 // unless its Dial has given up, and sends the first message. Dial returns when the listener has
-// answered it; until then the listener may give the connection up. An accepted connection waits for
-// this first message, because on iWARP the end that has connected must send first.
+// answered this message; until then the listener may give up the connection. An accepted connection
+// waits for this first message, because on iWARP the end that has connected must send first.
 func (c events) established(ev *udat.Event) {
 	if c.state != stateConnecting { // Dial has given up, or the first message came before this event
 		return
@@ -87,7 +87,7 @@ func (c events) established(ev *udat.Event) {
 	c.push() // Dial returns when the listener answers
 }
 
-// disconnected handles an event that the connection could not be established or has ended.
+// disconnected handles the events of a connection that could not be established, or that has ended.
 func (c events) disconnected(ev *udat.Event) {
 	cause := ev.Err()
 	if c.state != stateConnecting {
@@ -104,7 +104,7 @@ func (c events) disconnected(ev *udat.Event) {
 			errno = syscall.ETIMEDOUT
 		}
 	}
-	if errors.Is(cause, syscall.EMFILE) { // of this host: the device tcp opens a socket for each connection
+	if errors.Is(cause, syscall.EMFILE) { // the limit is this host's: the device tcp opens a socket for each connection
 		errno = syscall.EMFILE
 	}
 	err := withErrno(cause, errno)
@@ -119,19 +119,19 @@ func (c events) disconnected(ev *udat.Event) {
 	c.fail(err)
 }
 
-// mayPass reports whether a connection could not be established because the listener is busy: it
-// has no room for the request (EAGAIN), has given the connection up (EINVAL), or has not answered
-// for as long as the device waits, soft-iWARP for 10 s (ETIMEDOUT). EINVAL of this host's TCP means
-// that it cannot connect to the address.
+// mayPass reports whether a connection could not be established because the listener is busy. The
+// causes are: it has no room for the request (EAGAIN); it has given up the connection (EINVAL); it
+// has not answered for as long as the device waits, on soft-iWARP 10 s (ETIMEDOUT). A net.OpError
+// with EINVAL is not such a cause: this host's TCP cannot connect to the address.
 func mayPass(what udat.EventNumber, cause error) bool {
 	here := new(net.OpError)
 	return errors.Is(cause, syscall.EAGAIN) || errors.Is(cause, syscall.EINVAL) && !errors.As(cause, &here) ||
 		what == udat.EventConnectionUnreachable && errors.Is(cause, syscall.ETIMEDOUT)
 }
 
-// unlessAnswered returns the error of a connection that has ended. If that was before the listener
-// answered the first message, it is errBusy: the listener has given the connection up, and another
-// Dial may succeed. mu is held.
+// unlessAnswered returns the error of a connection that has ended. If the connection ended before
+// the listener answered the first message, the error is errBusy: the listener has given up the
+// connection, and another Dial may succeed. mu is held.
 func (c events) unlessAnswered(err error) error {
 	if c.ready != nil {
 		return errBusy{err}

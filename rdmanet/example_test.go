@@ -11,8 +11,8 @@ import (
 	"github.com/godat/godat/rdmanet"
 )
 
-// An echo service and its client. On another device, and between two hosts, only Device changes; it
-// may be left out.
+// An echo service and its client. For another device, and between two hosts, only Device changes.
+// It may be left out.
 func Example() {
 	config := rdmanet.ListenConfig{Device: "mem0"}
 	l, err := config.Listen(context.Background(), "rdma", ":0")
@@ -46,8 +46,8 @@ func Example() {
 	// Output: hello <nil>
 }
 
-// A server sends a client the name of a registered value. The client reads the value by RDMA read,
-// without the server's program.
+// A server sends a client the Remote of a registered value. The client reads the value by RDMA
+// read; the server's program takes no part.
 func ExampleMessages() {
 	config := rdmanet.ListenConfig{Device: "mem0"}
 	l, err := config.Listen(context.Background(), "rdma", ":0")
@@ -83,7 +83,7 @@ func ExampleMessages() {
 		log.Fatal(err)
 	}
 	var remote rdmanet.Remote
-	if err := remote.UnmarshalBinary(p); err != nil || remote.Len() > 4096 { // the peer's word
+	if err := remote.UnmarshalBinary(p); err != nil || remote.Len() > 4096 { // the value comes from the peer
 		log.Fatal(err, remote.Len())
 	}
 	local, err := conn.NewRegion(make([]byte, remote.Len()), 0)
@@ -95,7 +95,8 @@ func ExampleMessages() {
 	// Output: a large value <nil>
 }
 
-// A client counts its visit in a word of the server's memory, and reads two pieces of it at once.
+// A client counts its visit in a word of the server's memory, and reads two pieces of the memory at
+// the same time.
 func ExampleBatch() {
 	config := rdmanet.ListenConfig{Device: "mem0"}
 	l, err := config.Listen(context.Background(), "rdma", ":0")
@@ -118,7 +119,7 @@ func ExampleBatch() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	remote := table.Remote() // else it comes in a message: see ExampleMessages
+	remote := table.Remote() // a real client gets it in a message: see ExampleMessages
 
 	visits, _ := remote.Slice(0, 8)
 	left, _ := remote.Slice(8, 4)
@@ -178,7 +179,7 @@ func ExampleZone() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	remote := grant.Remote() // else it comes in a message: see ExampleMessages
+	remote := grant.Remote() // a real client gets it in a message: see ExampleMessages
 
 	local, err := client.NewRegion(make([]byte, remote.Len()), 0)
 	if err != nil {
@@ -194,8 +195,8 @@ func ExampleZone() {
 	// true
 }
 
-// A client writes into the server's memory and tells its program by a notice, without waiting for
-// the write in between.
+// A client writes into the server's memory and notifies the server's program, without waiting for
+// the write before.
 func ExampleConn_Notify() {
 	config := rdmanet.ListenConfig{Device: "mem0"}
 	l, err := config.Listen(context.Background(), "rdma", ":0")
@@ -223,7 +224,7 @@ func ExampleConn_Notify() {
 		log.Fatal(err)
 	}
 	b := client.NewBatch()
-	b.Write(inbox.Remote(), local, 0) // else the name comes in a message: see ExampleMessages
+	b.Write(inbox.Remote(), local, 0) // a real client gets the Remote in a message: see ExampleMessages
 	pending, err := b.Start(context.Background())
 	if err != nil {
 		log.Fatal(err)
@@ -232,14 +233,14 @@ func ExampleConn_Notify() {
 		log.Fatal(err)
 	}
 	n, err := server.ReadNotice()
-	if err != nil || n > uint64(len(inbox.Bytes())) { // the peer's word
+	if err != nil || n > uint64(len(inbox.Bytes())) { // the value comes from the peer
 		log.Fatal(err, n)
 	}
 	fmt.Println(string(inbox.Bytes()[:n]), pending.Wait())
 	// Output: hello <nil>
 }
 
-// A server takes lines out of the stream where the peer has written them.
+// A server takes lines out of the stream in place: where the peer has written them.
 func ExampleConn_ReadFunc() {
 	config := rdmanet.ListenConfig{Device: "mem0"}
 	l, err := config.Listen(context.Background(), "rdma", ":0")

@@ -62,7 +62,7 @@ func ExampleDialer() {
 	// Output: hello over rdma <nil>
 }
 
-// A client that prefers RDMA, and uses TCP where no device reaches the server.
+// A client that prefers RDMA, and uses TCP if no RDMA device reaches the server.
 func ExampleErrNoDevice() {
 	d := rdmanet.Dialer{Fallback: func(reason error) { log.Println("over TCP:", reason) }}
 	conn, err := d.DialContext(context.Background(), "rdma", "storage.example:7000")
@@ -92,7 +92,7 @@ func ExampleListenConfig() {
 	// Output: true <nil>
 }
 
-// A server that looks at something else each second, and publishes its figures.
+// A server that does other work each second, and publishes its figures.
 func ExampleListener() {
 	config := rdmanet.ListenConfig{Device: "mem0"}
 	listener, err := config.Listen(context.Background(), "rdma", ":0")
@@ -102,16 +102,16 @@ func ExampleListener() {
 	defer listener.Close()
 	l := listener.(*rdmanet.Listener)
 	expvar.Publish("connections", expvar.Func(func() any { return l.Stats() }))
-	l.SetDeadline(time.Now().Add(10 * time.Millisecond)) // a second, in a program
+	l.SetDeadline(time.Now().Add(10 * time.Millisecond)) // a real program would set a second
 	_, err = l.AcceptConn()
 	fmt.Println(errors.Is(err, os.ErrDeadlineExceeded), expvar.Get("connections"))
 	// Output:
 	// true {"Accepted":0,"Refused":0,"Failed":0,"GivenUp":0,"Waiting":0,"InMaking":0,"Unanswered":0}
 }
 
-// What a monitor wants to know of a listener: does somebody wait, was somebody sent away.
+// A monitor of a listener checks how many connections wait and whether requests were refused.
 func ExampleListenerStats() {
-	var s rdmanet.ListenerStats // of Listener.Stats
+	var s rdmanet.ListenerStats // a real program calls Listener.Stats
 	if s.Waiting > 100 || s.Refused > 0 {
 		fmt.Println("the server does not keep up")
 	}
@@ -119,7 +119,8 @@ func ExampleListenerStats() {
 	// Output: 0
 }
 
-// A program that ends after Close: what it has written goes out before, or it hears of the loss.
+// A program that exits after Close. Before that its data is delivered, or it gets an error that
+// reports the loss.
 func ExampleDrain() {
 	client, server := ends()
 	defer server.Close()
@@ -135,7 +136,7 @@ func ExampleDrain() {
 	// Output: last words <nil>
 }
 
-// A call that ends in time, and what is read of the other end once it has closed.
+// A call that ends at its deadline, and data that is read after the other end has closed.
 func ExampleConn() {
 	client, server := ends()
 	defer client.Close()
@@ -144,7 +145,7 @@ func ExampleConn() {
 	fmt.Println(errors.Is(err, os.ErrDeadlineExceeded))
 	client.SetReadDeadline(time.Time{})
 
-	server.SetLinger(10) // for 10 s after Close what was written still goes to the peer
+	server.SetLinger(10) // Close waits up to 10 s until what was written has reached the peer
 	server.Write([]byte("goodbye"))
 	server.Close()
 	text, err := io.ReadAll(client)
@@ -175,7 +176,7 @@ func ExamplePath() {
 	// Output: 104 0s
 }
 
-// An address as package netip has it.
+// An Addr has the methods of netip.AddrPort.
 func ExampleAddr() {
 	client, server := ends()
 	defer client.Close()
@@ -194,13 +195,13 @@ func ExampleRegion() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer table.Close() // its name is of no use from then on
+	defer table.Close() // from then on its Remote is invalid
 	local, err := client.NewRegion(make([]byte, 6), 0)
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer local.Close()
-	err = client.ReadRemote(local, 0, table.Remote()) // the name comes in a message: see ExampleMessages
+	err = client.ReadRemote(local, 0, table.Remote()) // a real client gets the Remote in a message: see ExampleMessages
 	fmt.Println(string(local.Bytes()), err)
 	copy(local.Bytes(), "after ")
 	err = client.WriteRemote(table.Remote(), local, 0)
@@ -210,7 +211,7 @@ func ExampleRegion() {
 	// after  <nil>
 }
 
-// Memory that the peer may change by single words only.
+// Memory that the peer may change only by atomic operations on words.
 func ExampleAccess() {
 	client, server := ends()
 	defer client.Close()
@@ -229,7 +230,7 @@ func ExampleAccess() {
 	// 5 <nil>
 }
 
-// The name of a region on its way to the peer, which uses the last four bytes.
+// The Remote of a region is sent to the peer, which uses the last four bytes.
 func ExampleRemote() {
 	client, server := ends()
 	defer client.Close()
@@ -265,7 +266,7 @@ func ExampleRemote() {
 	// Output: right <nil>
 }
 
-// A read that is under way while the program does something else.
+// A read that is in flight while the program does something else.
 func ExamplePending() {
 	client, server := ends()
 	defer client.Close()
@@ -280,7 +281,7 @@ func ExamplePending() {
 	}
 	b := client.NewBatch()
 	b.Read(local, 0, table.Remote())
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second) // of the whole
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second) // for the whole read
 	defer cancel()
 	pending, err := b.Start(ctx)
 	if err != nil {
@@ -346,7 +347,8 @@ func ExampleGrant() {
 	// Output: 512 <nil>
 }
 
-// A message that is longer than the buffer is skipped; its length tells how large one must be.
+// A message is longer than the buffer. The error has its length, so that it can be received with a
+// longer buffer.
 func ExampleMsgTooLongError() {
 	client, server := ends()
 	defer client.Close()

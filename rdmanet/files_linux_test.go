@@ -16,8 +16,8 @@ import (
 	"github.com/godat/godat/rdmanet"
 )
 
-// TestDialWithoutFiles: a Dial that finds no free descriptor says so, not that the network is in
-// the way. Later it succeeds.
+// TestDialWithoutFiles: the error of a Dial that finds no free descriptor says so, and does not
+// blame the network. A later Dial succeeds.
 func TestDialWithoutFiles(t *testing.T) {
 	const device = "tcp:127.0.0.1"
 	l, err := (&rdmanet.ListenConfig{Device: device}).Listen(context.Background(), "rdma", ":0")

@@ -14,8 +14,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// FuzzHello reads the private data of a request or an accept. What is taken is within the limits,
-// and is said again in the same way.
+// FuzzHello decodes the private data of a request or an accept. A hello that is accepted is within
+// the limits, and is encoded to the same data again.
 func FuzzHello(f *testing.F) {
 	good := hello{immediate: true, slots: defaultSlots, ring: remoteRing{1 << 40, 7, 1 << 20}}.encode()
 	f.Add(good)
@@ -59,9 +59,9 @@ func fuzzListener(f *testing.F) (l *Listener, witness func(*testing.T)) {
 	}
 }
 
-// FuzzControl has a peer that sends any messages: 32 bytes of the input each, the last one what is
-// left. The end that receives them goes on or ends the connection with an error; it reads no more
-// bytes than its ring has, and another connection is not disturbed.
+// FuzzControl has a peer that sends any messages, each of 32 bytes of the input, the last of the
+// bytes that are left. The end that receives them goes on or ends the connection with an error. It
+// reads no more bytes than its ring has, and another connection is not disturbed.
 func FuzzControl(f *testing.F) {
 	messages := func(all ...control) (b []byte) {
 		for _, m := range all {
@@ -115,7 +115,7 @@ func FuzzControl(f *testing.F) {
 }
 
 // FuzzMessages reads any stream as messages. Each is the next one of the stream, with its length; a
-// stream that ends amid a message is io.ErrUnexpectedEOF.
+// stream that ends within a message is io.ErrUnexpectedEOF.
 func FuzzMessages(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 2, 'h', 'i', 0, 0, 0, 0})
 	f.Add([]byte{0, 0, 0, 2, 'h'})

@@ -16,7 +16,7 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// until waits until is holds.
+// until waits until is returns true.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(hostilePatience); !is(); time.Sleep(time.Millisecond) {
@@ -39,8 +39,8 @@ func isFreed(t *testing.T, c *Conn) bool {
 	return err != nil
 }
 
-// TestAllGivenBack ends a connection in each state that its memory may have: none of it stays
-// registered, and no timer runs on.
+// TestAllGivenBack ends a connection in each state that its memory may have. No memory stays
+// registered, and no timer keeps running.
 func TestAllGivenBack(t *testing.T) {
 	for name, prepare := range map[string]func(t *testing.T, c, peer *Conn){
 		"new":      func(*testing.T, *Conn, *Conn) {},
@@ -281,8 +281,8 @@ func TestErrorsOfCalls(t *testing.T) {
 	}
 }
 
-// TestLossIsLogged: a connection that ends while it lingers logs a loss of a single byte, and no
-// loss of none.
+// TestLossIsLogged: a connection that ends while it lingers logs the loss, even of a single byte.
+// It logs nothing if no byte is lost.
 func TestLossIsLogged(t *testing.T) {
 	for _, lost := range []uint64{0, 1} {
 		log := make(lines, 4)
@@ -303,5 +303,5 @@ func TestLossIsLogged(t *testing.T) {
 			assert.Equal(t, lost, uint64(0), "it is not logged")
 		}
 	}
-	Drain(t.Context()) // the sum
+	Drain(t.Context()) // clears the sum
 }

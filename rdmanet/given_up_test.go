@@ -11,10 +11,10 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// TestGivenUpBeforeTheAnswer has a listener that gives a connection up before it has answered. A
-// device may then report the first message as failed before it reports the end, tcp as one that
-// the peer does not answer. Dial tries again, whatever the status; a connection that has had its
-// answer is broken.
+// TestGivenUpBeforeTheAnswer has a listener that gives up a connection before it has answered. A
+// device may then report that the first message has failed before it reports the end; tcp reports
+// it as a message that the peer does not answer. Dial tries again, whatever the status. After the
+// answer, such a connection is broken instead.
 func TestGivenUpBeforeTheAnswer(t *testing.T) {
 	for status := udat.DTOErrLocalLength; status <= udat.DTOErrPartialPacket; status++ {
 		for _, answered := range []bool{false, true} {
@@ -43,7 +43,7 @@ func TestGivenUpBeforeTheAnswer(t *testing.T) {
 	}
 }
 
-// TestMayPass: Dial tries again after what a busy listener leads to, and only then.
+// TestMayPass: Dial tries again after the errors that a busy listener causes, and after no others.
 func TestMayPass(t *testing.T) {
 	for _, c := range []struct {
 		what  udat.EventNumber
@@ -53,7 +53,7 @@ func TestMayPass(t *testing.T) {
 		{udat.EventConnectionNonPeerRejected, syscall.EAGAIN, true},
 		{udat.EventConnectionNonPeerRejected, syscall.EINVAL, true},
 		{udat.EventConnectionUnreachable, syscall.ETIMEDOUT, true},
-		{udat.EventConnectionTimedOut, syscall.ETIMEDOUT, false}, // the time that Dial has set
+		{udat.EventConnectionTimedOut, syscall.ETIMEDOUT, false}, // the time limit that Dial has set
 		{udat.EventConnectionUnreachable, syscall.EHOSTUNREACH, false},
 		{udat.EventConnectionNonPeerRejected, syscall.ECONNREFUSED, false},
 	} {

@@ -18,12 +18,12 @@ type Grant struct {
 	remote Remote
 }
 
-// Grant gives the peer the right to read or write (or both) n bytes of m, which begin at offset at.
-// n must be positive, and the connection and m must be in the same [Zone]. Grant waits until the
-// device has bound a memory window, at most until the write deadline. A connection may have any
-// number of grants, and they may overlap. With PeerAtomics the error is syscall.EINVAL, because
-// memory windows do not support atomics. On soft-RoCE a window always covers the whole memory, so
-// there a grant of a part fails with errors.ErrUnsupported.
+// Grant gives the peer the right to read or write (or both) n bytes of m. at is the offset of the
+// first byte. n must be positive, and the connection and m must be in the same [Zone]. Grant waits
+// until the device has bound a memory window, at most until the write deadline. A connection may
+// have any number of grants, and they may overlap. With PeerAtomics the error is syscall.EINVAL,
+// because memory windows do not support atomics. On soft-RoCE a window always covers the whole
+// memory, so there a grant of a part fails with errors.ErrUnsupported.
 func (c *Conn) Grant(m *Memory, at, n int, access Access) (*Grant, error) {
 	g, err := c.grant(m, at, n, access)
 	if err != nil {
@@ -66,7 +66,8 @@ func (c *Conn) grant(m *Memory, at, n int, access Access) (*Grant, error) {
 	return g, nil
 }
 
-// bind creates a window, binds it to part, and waits until the device has done so; Conn.mu is held.
+// bind creates a window, binds it to part, and waits until the device has bound it; Conn.mu is
+// held.
 func (g *Grant) bind(part udat.LMRTriplet, priv udat.MemPriv) (err error) {
 	c := g.c
 	for {
@@ -90,8 +91,8 @@ func (g *Grant) bind(part udat.LMRTriplet, priv udat.MemPriv) (err error) {
 	return c.settle(c.out.requests)
 }
 
-// Remote returns the name of the memory for the peer. Send it in a message. It is valid until the
-// grant is revoked.
+// Remote returns the Remote that identifies the granted memory to the peer. The program sends it to
+// the peer in a message. It is valid until the grant is revoked.
 func (g *Grant) Remote() Remote { return g.remote }
 
 // Revoke ends the grant. When it has returned, the peer can no longer access the memory by this

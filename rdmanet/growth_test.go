@@ -13,13 +13,13 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// lines hands what is written to a channel.
+// lines sends what is written to a channel.
 type lines chan string
 
 func (l lines) Write(p []byte) (int, error) { l <- string(p); return len(p), nil }
 
-// TestGrowthFails: where the memory of a ring cannot be registered the connection keeps its first
-// one and carries all bytes; the Logger hears once which buffer it is.
+// TestGrowthFails: if the memory of a ring cannot be registered, the connection keeps its first
+// ring and carries all bytes. The Logger gets one record, which names the buffer.
 func TestGrowthFails(t *testing.T) {
 	for _, buffer := range []string{"WriteBuffer", "ReadBuffer"} {
 		t.Run(buffer, func(t *testing.T) {
@@ -38,7 +38,7 @@ func TestGrowthFails(t *testing.T) {
 			c.mu.Lock()
 			if buffer == "WriteBuffer" {
 				from, to = c, d
-				c.cfg.writeBuffer = math.MaxInt // no host has that
+				c.cfg.writeBuffer = math.MaxInt // no host has so much memory
 			} else {
 				c.cfg.readBuffer = math.MaxInt
 			}

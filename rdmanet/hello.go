@@ -8,15 +8,16 @@ import (
 	"math"
 )
 
-// hello is the first information that each end sends to the other: in the private data of the
-// connection request, and of its acceptance.
+// hello is the first information that each end sends to the other. The dialing end sends it in the
+// private data of the connection request, the accepting end in that of the acceptance.
 type hello struct {
 	immediate bool // the device supports immediate data
 	slots     int  // number of receives that are posted
 	ring      remoteRing
 }
 
-// remoteRing is the ring of the end that sends it, into which the other end writes the stream.
+// remoteRing describes the receive ring of one end. This end sends the description to the other
+// end, which writes the stream into the ring.
 type remoteRing struct {
 	addr uint64
 	key  uint32

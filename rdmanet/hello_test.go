@@ -8,7 +8,7 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestHelloAndControl: what one end says is what the other understands, each field by itself.
+// TestHelloAndControl: each field that one end encodes is decoded alike by the other.
 func TestHelloAndControl(t *testing.T) {
 	full := hello{immediate: true, slots: 1024, ring: remoteRing{addr: 0xfedcba9876540000, key: 0x89abcdef, size: 1 << 30}}
 	for _, h := range []hello{

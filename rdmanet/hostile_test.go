@@ -31,7 +31,7 @@ func hostileDevices() []string {
 	return append([]string{"mem0"}, strings.Split(env, ",")...)
 }
 
-// raw is a peer that is written against udat: it says what the test wants.
+// raw is a peer that is written on udat. It sends what the test wants.
 type raw struct {
 	t    *testing.T
 	evd  *udat.EVD
@@ -84,7 +84,7 @@ func connectRaw(t *testing.T, dev string, to netip.AddrPort, private func(h hell
 func (r *raw) send(b []byte) {
 	n := copy(r.mem.Bytes()[8<<10:], b)
 	assert.NilError(r.t, r.ep.PostSend([]udat.LMRTriplet{r.mem.Triplet(8<<10, n)}, 0, udat.CompletionDefault))
-	ev, _, err := r.evd.Wait(hostilePatience, 1) // the memory is used again
+	ev, _, err := r.evd.Wait(hostilePatience, 1) // waits, because the memory is used again
 	for err == nil && ev.Number == udat.EventDTOCompletion && ev.Operation != udat.DTOSend {
 		ev, _, err = r.evd.Wait(hostilePatience, 1)
 	}
@@ -99,7 +99,7 @@ func (r *raw) control(m control) {
 
 func (r *raw) credit() { r.control(control{kind: kindCredit, limit: 4096, value: 4096}) }
 
-// says is an attack of one control message.
+// says returns an attack of one control message.
 func says(m control) func(r *raw) { return func(r *raw) { r.control(m) } }
 
 // TestHostilePeer has peers that break the protocol: each loses its connection, with an error that
@@ -177,7 +177,7 @@ func TestHostilePeer(t *testing.T) {
 				attack.do(r)
 				assert.NilError(t, c.SetReadDeadline(time.Now().Add(hostilePatience)))
 				_, err = io.ReadAll(c)
-				if name == "data after the end" { // which Read reports first
+				if name == "data after the end" { // Read reports the end first
 					_, err = c.Write([]byte("x"))
 					for end := time.Now().Add(hostilePatience); err == nil && time.Now().Before(end); {
 						time.Sleep(time.Millisecond)
@@ -194,7 +194,7 @@ func TestHostilePeer(t *testing.T) {
 	}
 }
 
-// TestHostileHello has peers that say hello in a wrong way: they are rejected with the reason.
+// TestHostileHello has peers with a wrong hello. They are rejected with the reason.
 func TestHostileHello(t *testing.T) {
 	hellos := map[string]struct {
 		want    string

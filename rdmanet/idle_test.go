@@ -25,7 +25,7 @@ func TestIdle(t *testing.T) {
 		const buffer = 4096
 		l := listen(t, dev, rdmanet.ListenConfig{ReadBuffer: buffer, WriteBuffer: buffer})
 		d := rdmanet.Dialer{ReadBuffer: buffer, WriteBuffer: buffer}
-		first, firstPeer := join(t, dev, l, d) // with what all share
+		first, firstPeer := join(t, dev, l, d) // with the memory that all connections share
 		defer firstPeer.Close()
 		defer first.Close()
 		heap, goroutines := inUse(), runtime.NumGoroutine()
@@ -41,7 +41,7 @@ func TestIdle(t *testing.T) {
 			_, err := conns[0].Read(make([]byte, 1))
 			read <- err
 		}()
-		time.Sleep(time.Second) // what has made the connections comes to rest
+		time.Sleep(time.Second) // the goroutines that have made the connections end
 		const rest = 2 * time.Second
 		before := processorTime(t)
 		time.Sleep(rest)
@@ -54,7 +54,7 @@ func TestIdle(t *testing.T) {
 			assert.Assert(t, used < rest/5, "%v of a processor in %v", used, rest)
 		}
 		for i, c := range conns {
-			if i%200 == 1 { // they work still
+			if i%200 == 1 { // the connections still work
 				go c.Write([]byte("x"))
 				_, err := conns[i-1].Write([]byte("x"))
 				assert.NilError(t, err)
@@ -70,7 +70,7 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// processorTime is what this process has used.
+// processorTime returns the processor time that this process has used.
 func processorTime(t *testing.T) time.Duration {
 	var u syscall.Rusage
 	assert.NilError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))

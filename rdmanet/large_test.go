@@ -40,8 +40,8 @@ func TestLargeRemote(t *testing.T) {
 	})
 }
 
-// TestWriteRegionWaits changes the memory as soon as WriteRegion has returned: the peer reads what
-// was there before.
+// TestWriteRegionWaits changes the memory as soon as WriteRegion has returned. The peer must read
+// the old bytes.
 func TestWriteRegionWaits(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		client, server := pair(t, dev, rdmanet.Dialer{}, rdmanet.ListenConfig{})
@@ -101,7 +101,7 @@ func TestClosedRegion(t *testing.T) {
 	})
 }
 
-// TestMessageCutShort: a stream that ends amid a message, at each place, is io.ErrUnexpectedEOF;
+// TestMessageCutShort: a stream that ends within a message, at any byte, is io.ErrUnexpectedEOF;
 // between messages it is io.EOF.
 func TestMessageCutShort(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {

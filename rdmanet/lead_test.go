@@ -9,8 +9,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestLeadPassesOn: a call takes the lead from one that waits for the same change and has not yet
-// noticed that it leads no longer. A deadline must wake the new leader, too.
+// TestLeadPassesOn: a call becomes the leader after another one that waits for the same change and
+// has not yet noticed that it is no longer the leader. A deadline must wake the new leader, too.
 func TestLeadPassesOn(t *testing.T) {
 	client, server := ends(t)
 	for _, c := range []*Conn{client, server} {

@@ -9,8 +9,8 @@ import (
 	"github.com/godat/godat/rdmanet"
 )
 
-// TestLeaderIsWoken ends a Read that waits for the events of all connections itself, as one does
-// that has been woken before: by a deadline, and by Close.
+// TestLeaderIsWoken ends a Read that is the leader, by a deadline and by Close. A Read becomes the
+// leader after it has been woken once.
 func TestLeaderIsWoken(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		client, server := pair(t, dev, rdmanet.Dialer{}, rdmanet.ListenConfig{})

@@ -33,8 +33,8 @@ func TestCloseBeforeLoan(t *testing.T) {
 	assert.Equal(t, err, net.ErrClosed)
 }
 
-// TestCloseReadBeforeLoan ends reading just before WriteTo takes what fills the ring. No message
-// comes any more until the peer has a credit, so WriteTo sends one.
+// TestCloseReadBeforeLoan ends reading just before WriteTo takes the data of a full ring. The peer
+// sends nothing until it has a credit, so WriteTo must send one.
 func TestCloseReadBeforeLoan(t *testing.T) {
 	client, server := endsWith(t, ListenConfig{ReadBuffer: minRing})
 	write(t, client, make([]byte, minRing))
@@ -49,8 +49,8 @@ func TestCloseReadBeforeLoan(t *testing.T) {
 	write(t, client, make([]byte, 1<<20))
 }
 
-// TestCloseReadTellsPeer ends reading of a full ring: what it has is dropped, and the peer gets a
-// credit at once.
+// TestCloseReadTellsPeer ends reading of a full ring. The data in the ring is dropped, and the peer
+// gets a credit at once.
 func TestCloseReadTellsPeer(t *testing.T) {
 	client, server := endsWith(t, ListenConfig{ReadBuffer: minRing})
 	write(t, client, make([]byte, minRing))
@@ -59,11 +59,11 @@ func TestCloseReadTellsPeer(t *testing.T) {
 	until(t, "the peer has credit", func() bool { return client.Stats().Credit == minRing })
 }
 
-// TestTwoLoans reads while WriteTo has the memory: these bytes are a copy, which stays as it is
-// when the first loan has ended and the peer fills the ring anew.
+// TestTwoLoans reads while WriteTo uses the memory. The bytes of the second loan are a copy, which
+// does not change when the first loan has ended and the peer fills the ring anew.
 func TestTwoLoans(t *testing.T) {
 	client, server := endsWith(t, ListenConfig{ReadBuffer: minRing})
-	const n = 1100 // two of them are worth a credit
+	const n = 1100 // reading two pieces of this size makes a credit due
 	lend := func(value byte, sum uint64) loan {
 		write(t, client, bytes.Repeat([]byte{value}, n))
 		received(t, server, sum)

@@ -11,7 +11,7 @@ import (
 // linger is the state of a connection after Close, while the rest of its data is sent in the
 // background. Conn.mu guards it.
 type linger struct {
-	limit   time.Duration // how long it may take; 0: Close discards the rest
+	limit   time.Duration // how long lingering may take; 0: Close discards the rest
 	waits   bool          // Close waits until the connection has ended
 	running bool          // the connection lingers
 	stop    func() bool   // stops the timer of limit
@@ -22,7 +22,7 @@ type linger struct {
 // lingering has the lingering connections of this process.
 var lingering struct {
 	mu    sync.Mutex
-	ends  map[*linger]chan struct{} // each is closed when that connection has ended
+	ends  map[*linger]chan struct{} // each channel is closed when its connection has ended
 	lost  uint64                    // bytes lost by connections that have ended
 	count int                       // number of connections that have lost bytes
 }
@@ -53,8 +53,9 @@ func (l *linger) end() {
 }
 
 // Drain waits until all closed connections of this process have delivered their data, or ctx is
-// done. Call it before the process exits if peers may read slowly. The error contains the error of
-// ctx, and the number of bytes lost since the last call if there are any.
+// done. Call it before the process exits if peers may read slowly. If ctx ends first, the error
+// wraps the error of ctx. If connections have lost bytes since the last Drain, the error reports
+// their number.
 func Drain(ctx context.Context) error {
 	lingering.mu.Lock()
 	var waits []chan struct{}

@@ -16,27 +16,30 @@ import (
 // ListenConfig has the settings of a Listener and of the connections that it accepts. The zero
 // value is ready to use. Fields without a comment have the same meaning as in [Dialer].
 type ListenConfig struct {
-	// Device is the RDMA device: a name ("rxe0", "mlx5_0"), one of its addresses, "tcp", or "mem0",
-	// which accepts connections from this process only. If empty, the listener uses the device that
-	// has the listen address. Without a host in the address it uses all devices, and for a loopback
-	// address the first device. On a host without RDMA devices it uses mem0, unless Fallback is set.
+	// Device is the RDMA device: its name ("rxe0", "mlx5_0"), one of its addresses, "tcp" for RDMA
+	// over TCP, or "mem0", which accepts connections from this process only. If Device is empty, the
+	// listen address selects it: the device that has this address, for a loopback address the first
+	// device, and without a host all devices. On a host without RDMA devices the listener then uses
+	// mem0 for addresses of this host, unless Fallback is set.
+	//
 	// On "tcp" the listener uses only the listen address, on other devices all addresses of the
-	// device. mem0 takes any address, also one that this host does not have: no network is behind it.
+	// device. mem0 accepts any listen address, also one that this host does not have, because it uses
+	// no network.
 	Device                  string
 	Path                    Path
 	Zone                    *Zone
 	ReadBuffer, WriteBuffer int
 	KeepAlive               time.Duration
 	// Backlog is the largest number of connections that wait for Accept, and also of requests that
-	// wait for an answer, from 1 to 65,536. 0 means 4096. A quarter as many, but at least 4, may be in
-	// the making: accepted, but without the peer's first message. The listener refuses further
-	// requests, and a [Dialer] tries again.
+	// wait for an answer, from 1 to 65,536. 0 means 4096. In addition, a quarter of that number, but
+	// at least 4, may be in the making: accepted, but without the peer's first message. The listener
+	// refuses further requests, and a [Dialer] tries again.
 	Backlog  int
 	TCPAddrs bool
 	Logger   *slog.Logger
 	// Fallback, unless nil, allows Listen to use TCP if no RDMA device has the address
-	// ([ErrNoDevice]). Listen calls it with the reason before it uses TCP. With Fallback the device is
-	// mem0 only if Device names it.
+	// ([ErrNoDevice]). Listen calls Fallback with the reason before it uses TCP. With Fallback the
+	// device is mem0 only if Device names it.
 	Fallback func(reason error)
 }
 
@@ -46,10 +49,10 @@ func Listen(network, address string) (*Listener, error) {
 	return new(ListenConfig).listen(context.Background(), network, address)
 }
 
-// Listen listens on "host:port" of the network "rdma". The result is a [*Listener], or one of
-// package net if Fallback was called. ctx only limits the time to look up the address. If the port
-// is in use, the error wraps syscall.EADDRINUSE; if this host does not have the address, on "tcp",
-// it wraps syscall.EADDRNOTAVAIL.
+// Listen listens on "host:port" of the network "rdma". The result is a [*Listener], or a listener
+// of package net if Fallback was called. ctx only limits the time to look up the address. If the
+// port is in use, the error wraps syscall.EADDRINUSE; on "tcp", if this host does not have the
+// address, it wraps syscall.EADDRNOTAVAIL.
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
 	l, err := lc.listen(ctx, network, address)
 	switch {

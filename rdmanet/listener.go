@@ -41,7 +41,7 @@ type ListenerStats struct {
 	Failed     uint64 // connections and requests that failed before Accept, here or at the peer
 	GivenUp    uint64 // connections that were given up because the peer sent no first message
 	Waiting    int    // connections that wait for Accept now
-	InMaking   int    // connections without the peer's first message now
+	InMaking   int    // accepted connections that wait for the peer's first message now
 	Unanswered int    // requests that wait for an answer now
 }
 
@@ -164,7 +164,8 @@ func (l *Listener) accept(r *request, m *making) (*Conn, error) {
 const cannotMake = "it cannot make a connection: "
 
 // innermost returns the text of the last error in a chain, because there is little room in a
-// refusal. If that text is too long and names a limit, it begins there.
+// refusal. If that text is too long and names a resource limit, innermost returns only the part
+// that begins with the clause about the limit.
 func innermost(err error) string {
 	for {
 		next := errors.Unwrap(err)
@@ -203,7 +204,8 @@ func (l *Listener) hasFailed(err error) {
 	}
 }
 
-// ready handles a connection whose first message has arrived, or that has failed with err.
+// ready handles a connection whose first message has arrived, or a connection that has failed with
+// err.
 func (l *Listener) ready(m *making, c *Conn, err error) {
 	c.d.unblock(1)
 	l.mu.Lock()
@@ -235,8 +237,8 @@ func (l *Listener) giveUp(m *making) {
 	}
 }
 
-// remind makes look be called after d, or at the time that is already set if that is sooner. If d
-// is 0 it does nothing. mu is held.
+// remind sets the timer that calls look, so that it fires after d. If the timer is set and fires
+// sooner, or if d is 0, remind does nothing. mu is held.
 func (l *Listener) remind(d time.Duration) {
 	due := time.Now().Add(d)
 	switch {
@@ -264,7 +266,7 @@ func (l *Listener) look() {
 	l.work()
 }
 
-// fail records that a device will bring no more requests. When all devices have failed, Accept
+// fail records that a device will deliver no more requests. When all devices have failed, Accept
 // returns the error.
 func (l *Listener) fail(p *point, err error) {
 	l.mu.Lock()

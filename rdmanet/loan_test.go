@@ -51,8 +51,9 @@ func TestReadFunc(t *testing.T) {
 	})
 }
 
-// TestReadFuncErrors: a function that fails takes what it says, one that panics or counts wrong
-// takes nothing; a deadline, Close and WriteTo are told apart.
+// TestReadFuncErrors: a function that fails consumes as many bytes as it returns. A function that
+// panics or returns a wrong count consumes none. A deadline, Close and WriteTo have different
+// errors.
 func TestReadFuncErrors(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		client, server := pair(t, dev, rdmanet.Dialer{}, rdmanet.ListenConfig{})

@@ -9,8 +9,9 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// older makes a connection that has carried nothing one that has: so many requests, and bytes in
-// each direction, of which the peer knows. bytes must be a multiple of the size of each ring.
+// older changes a connection that has carried nothing into one that has carried a number of
+// requests, and of bytes in each direction. The peer knows of them too. bytes must be a multiple of
+// the size of each ring.
 func older(c *Conn, requests, bytes uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -25,8 +26,8 @@ func older(c *Conn, requests, bytes uint64) {
 	out.requests, out.done = requests, requests
 }
 
-// TestLongConnection has connections that are about to send their request number, or their byte,
-// 2^32, and some that have done so long ago: all goes on as before.
+// TestLongConnection has connections that are about to send request number 2^32, or byte 2^32, and
+// some that have done so long ago. All of them must work as before.
 func TestLongConnection(t *testing.T) {
 	for _, age := range []struct{ requests, bytes uint64 }{{1<<32 - 40, 1<<32 - 1<<17}, {1<<40 + 3, 1 << 50}} {
 		client, server := ends(t)

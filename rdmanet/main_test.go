@@ -7,7 +7,7 @@ import (
 	"github.com/godat/godat/internal/leaktest"
 )
 
-// TestMain is the peer of a test where the environment has a role.
+// TestMain runs the peer of a test if the environment has a role.
 func TestMain(m *testing.M) {
 	if role := os.Getenv(roleEnv); role != "" {
 		os.Exit(play(role))

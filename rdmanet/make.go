@@ -50,14 +50,14 @@ func (c *Conn) create(h handler) (err error) {
 	return c.postRecvs(0, defaultSlots)
 }
 
-// enterZone enters the zone of the settings, or creates a protection zone for this connection.
+// enterZone enters the Zone of the settings, or creates a protection zone for this connection.
 func (c *Conn) enterZone() (err error) {
 	z := c.cfg.zone
 	switch {
 	case z == nil:
 		c.pz, err = c.pool.adapter.CreatePZ()
 	case z.adapter != c.pool.adapter:
-		err = errDeviceGone // the device of the zone has failed; it has been opened again
+		err = errDeviceGone // the device of the zone has failed, and was opened again later
 	default:
 		if err = z.enter(); err == nil {
 			c.pz = z.pz

@@ -10,8 +10,8 @@ import (
 
 // Messages sends and receives messages over a connection. Each RecvMsg returns the message of one
 // SendMsg of the peer, which must use Messages too. Do not call the connection's methods that read
-// or write the stream. Its deadlines also apply to messages, and its regions and Close may be used.
-// All methods are safe for concurrent use.
+// or write the stream. The deadlines of the connection also apply to messages. The regions and
+// Close of the connection may be used. All methods are safe for concurrent use.
 type Messages struct {
 	c *Conn
 
@@ -28,8 +28,8 @@ type Messages struct {
 // messageHead is the size in bytes of a message's header, which is its length.
 const messageHead = 4
 
-// NewMessages returns a Messages on a connection. Nothing may have been written to it or read from
-// it.
+// NewMessages returns a Messages on a connection. Nothing may have been written to the connection
+// or read from it before.
 func NewMessages(c *Conn) *Messages { return &Messages{c: c} }
 
 // Conn returns the connection.
@@ -69,9 +69,9 @@ func (e *MsgTooLongError) Error() string {
 
 // RecvMsg receives the next message into p and returns its length. If the message is longer than p,
 // the error is a [*MsgTooLongError]; the message can be received with a longer buffer. At the end
-// of the stream the error is io.EOF, within a message io.ErrUnexpectedEOF. After
-// os.ErrDeadlineExceeded call RecvMsg again with the same p, because part of the message may be in
-// p.
+// of the stream the error is io.EOF, or io.ErrUnexpectedEOF if the stream ends within a message.
+// After os.ErrDeadlineExceeded call RecvMsg again with the same p, because part of the message may
+// be in p.
 func (m *Messages) RecvMsg(p []byte) (int, error) {
 	c := m.c
 	c.rmu.Lock()

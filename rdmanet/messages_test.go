@@ -60,8 +60,8 @@ func TestMessages(t *testing.T) {
 	})
 }
 
-// TestMessageBuffers receives with a buffer that is too short, after a deadline, and at the end
-// amid a message.
+// TestMessageBuffers receives with a buffer that is too short, after a deadline, and at an end
+// within a message.
 func TestMessageBuffers(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, rdmanet.Dialer{}, rdmanet.ListenConfig{})
@@ -101,7 +101,8 @@ func TestMessageBuffers(t *testing.T) {
 	})
 }
 
-// TestRegions gives the peer memory: the peer writes it, says so by a message, and reads it back.
+// TestRegions gives the peer memory: the peer writes it, announces that by a message, and reads it
+// back.
 func TestRegions(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, rdmanet.Dialer{}, rdmanet.ListenConfig{})

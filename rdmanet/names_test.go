@@ -53,8 +53,8 @@ func nameServer(c net.Conn, addrs ...[4]byte) {
 }
 
 // TestNameWithAddresses dials a name that has three addresses, of which the second is listened on.
-// A trace hears of the name once, of each address that is tried, and of no connection to the name
-// server. If none can be reached the error is that of the first.
+// A trace gets the name once and each address that is tried, but no connection to the name server.
+// If none can be reached the error is that of the first.
 func TestNameWithAddresses(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("127.0.0.1 is the only loopback address here")
@@ -115,8 +115,8 @@ func TestNameWithAddresses(t *testing.T) {
 	assert.Assert(t, errors.As(err, &none) && none.IsNotFound, "%v", err)
 }
 
-// TestUnreachableAddress: an address that no device reaches is no end: the next one is tried, and
-// what that one answers is the error.
+// TestUnreachableAddress: an address that no device reaches does not end Dial. Dial tries the next
+// address, and returns the error of that one.
 func TestUnreachableAddress(t *testing.T) {
 	nobody := netip.MustParseAddrPort("192.0.2.1:9") // no device of a test machine has a route to it
 	if _, err := deviceTo("", nobody.Addr(), false); !errors.Is(err, ErrNoDevice) {

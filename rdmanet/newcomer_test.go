@@ -32,8 +32,8 @@ func TestNewcomer(t *testing.T) {
 	}
 }
 
-// TestNoUsableDevice: mem0 takes the place of devices only where there are none. A device without
-// permission, without a file, without an address or with its port down is no reason.
+// TestNoUsableDevice: mem0 is used only if the host has no devices. A device without permission,
+// without a file, without an address or with its port down still counts as one.
 func TestNoUsableDevice(t *testing.T) {
 	mem := udat.ProviderInfo{Name: "mem0", Fabric: "mem", Active: true, Addr: "127.0.0.1"}
 	good := udat.ProviderInfo{Name: "rxe0", Fabric: "verbs", Active: true, Addr: "192.0.2.1"}

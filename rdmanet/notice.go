@@ -15,8 +15,8 @@ const maxNotices = 64
 // Notify sends a notice of 64 bits to the peer's program, which receives it with [Conn.ReadNotice].
 // The notice arrives after the bytes of each WriteRemote that has returned and of each [Batch] that
 // was started before, so it can announce them. Notices arrive in order, but not in order with the
-// bytes of the stream. Notify returns when the notice has been posted. It blocks, at most until the
-// write deadline, while the peer's program has not received the last 64 notices.
+// bytes of the stream. Notify returns when the notice has been posted. While 64 notices wait for
+// the peer's program to receive them, Notify blocks, at most until the write deadline.
 func (c *Conn) Notify(value uint64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -46,8 +46,8 @@ func (c *Conn) Notify(value uint64) error {
 }
 
 // ReadNotice returns the value of the peer's next [Conn.Notify]. It waits for a notice until the
-// read deadline. After the peer's Close it returns the notices that have arrived, then io.EOF. It
-// does not wait for Reads, nor Reads for it.
+// read deadline. After the peer's Close it returns the notices that have arrived, then io.EOF.
+// ReadNotice and Read do not block each other.
 func (c *Conn) ReadNotice() (uint64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,8 +90,7 @@ func (c *Conn) notice(value uint64) error {
 	return nil
 }
 
-// noticed handles the message that the peer's program has received all notices before number n; mu
-// is held.
+// noticed handles kindNoticed: the peer's program has received n notices in total. mu is held.
 func (c *Conn) noticed(n uint64) error {
 	out := &c.out
 	if n-out.noticed > out.notices-out.noticed {

@@ -14,8 +14,9 @@ import (
 	"github.com/godat/godat/rdmanet"
 )
 
-// TestNotices writes to the peer's memory and says so, 1,000 times, by batches whose end it does
-// not await, while the stream goes on: at each notice the peer finds the bytes.
+// TestNotices writes to the peer's memory and announces that by a notice, 1,000 times, while the
+// stream goes on. It does not wait for the end of the batches. At each notice the peer must find
+// the bytes.
 func TestNotices(t *testing.T) {
 	const rounds, size = 1000, 4096
 	onEach(t, func(t *testing.T, dev string) {

@@ -51,8 +51,8 @@ func TestWriteAfterPeerClose(t *testing.T) {
 	})
 }
 
-// TestCloseRead: Reads end, also one that is blocked; the peer's Writes do not, and this end
-// writes on.
+// TestCloseRead: CloseRead ends Reads, also one that is blocked. The peer can still write, and so
+// can this end.
 func TestCloseRead(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		client, server := pair(t, dev, rdmanet.Dialer{}, rdmanet.ListenConfig{})

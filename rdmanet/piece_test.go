@@ -24,8 +24,8 @@ func TestLargestWrite(t *testing.T) {
 	assert.Equal(t, largestWrite("NVIDIA", mtu("4096")), uint64(maxChunk))
 }
 
-// TestPieces: no write is longer than the adapter allows, several have one message, and all bytes
-// come, with immediate data and without.
+// TestPieces: no write is longer than the adapter allows, several writes have one message, and all
+// bytes arrive, with immediate data and without.
 func TestPieces(t *testing.T) {
 	for _, imm := range []bool{true, false} {
 		pieces(t, imm)

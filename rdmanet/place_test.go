@@ -6,9 +6,9 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestOwnPlaces: of the memory for control messages, each of those in flight and each receive has
-// a place of its own, beside the data that is sent first. A request has the place of the one 31
-// before it, which is over.
+// TestOwnPlaces: each control message in flight and each receive has a part of the memory of its
+// own, outside of the first send ring. A request uses the part of the request 31 before it, which
+// has completed.
 func TestOwnPlaces(t *testing.T) {
 	taken := make([]bool, ownSize)
 	take := func(what string, number, place, size int) {

@@ -10,8 +10,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// TestPostFails has an endpoint that takes no more requests: the call that meets it reports that,
-// and the connection is over for the others.
+// TestPostFails has an endpoint that takes no more requests. The call that posts gets the error,
+// and for other calls the connection is broken.
 func TestPostFails(t *testing.T) {
 	l, err := (&ListenConfig{Device: memDevice}).listen(t.Context(), Network, ":0")
 	assert.NilError(t, err)

@@ -12,8 +12,8 @@ func (c *Conn) freeRequests() int { return requests - int(c.out.requests-c.out.d
 // owe makes push send a control message of the kind.
 func (c *Conn) owe(k kind) { c.out.owed |= 1 << k }
 
-// push sends as much as the peer and the queue allow: data first, then control messages. mu is
-// held.
+// push sends as much as the peer and the queue allow: first kindMoved, which announces data in the
+// larger ring, then data, then other control messages. mu is held.
 func (c *Conn) push() {
 	if c.state != stateOpen {
 		return
@@ -29,8 +29,8 @@ func (c *Conn) push() {
 		}
 		from := m.triplet(out.posted, n)
 		out.posted += n
-		// If the peer may soon allow no more writes, this one must have a completion. Without one the
-		// memory of the writes would stay in use.
+		// If the peer may soon allow no more writes, this write must have a completion. Without a
+		// completion the memory of the writes would stay in use.
 		if !c.write(from, out.scarce(out.limit-out.position-n)) {
 			return
 		}
@@ -54,8 +54,8 @@ func (c *Conn) answer() {
 	c.push()
 }
 
-// move switches to the peer's larger ring, and reports to the peer the first byte that will be in
-// it. It returns false if there is no room for the message, or if posting failed.
+// move switches to the peer's larger ring, and reports to the peer the position of the first byte
+// in it. It returns false if there is no room for the message, or if posting failed.
 func (c *Conn) move() bool {
 	out := &c.out
 	if c.freeSlots() < 1 || c.freeRequests() < 1 {
@@ -66,9 +66,10 @@ func (c *Conn) move() bool {
 	return c.message(kindMoved, out.position, 0, false)
 }
 
-// write posts RDMA writes of contiguous bytes into the peer's ring, none longer than out.piece, and
-// the message that reports them, which is part of the last write if it carries immediate data. It
-// returns false if posting failed. If certain is true, the completion is not suppressed.
+// write posts RDMA writes of contiguous bytes into the peer's ring, each of at most out.piece
+// bytes. It also posts the message that reports the bytes: with out.imm, the immediate data of the
+// last write, otherwise a control message. It returns false if posting failed. If certain is true,
+// the completion is not suppressed.
 func (c *Conn) write(from udat.LMRTriplet, certain bool) bool {
 	out := &c.out
 	n := from.SegmentLength

@@ -29,7 +29,7 @@ func (c *Conn) readError() error {
 }
 
 // await waits for data and returns the part of it that is contiguous in the ring; rmu is held. The
-// data stays valid until taken or borrow.
+// caller must then call taken or borrow; until then the data stays valid.
 func (c *Conn) await() ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,7 +102,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 
 // WriteTo writes the stream to w until the stream ends. It does not copy the bytes: w gets the
 // memory into which the peer writes, so a hostile peer may change the bytes while w reads them,
-// unlike with Read. While w is busy, other calls may Read the bytes that follow.
+// which cannot happen with Read. While w is busy, other calls may Read the bytes that follow.
 func (c *Conn) WriteTo(w io.Writer) (total int64, err error) {
 	for {
 		n, ended, err := c.passOn(w)

@@ -58,13 +58,14 @@ type Region struct {
 	uses   int // number of calls and operations of this end that use it
 }
 
-// NewRegion registers buf, which must not be empty, for this connection. The caller keeps buf. It
-// is locked in memory until [Region.Close], or until the connection has ended after [Conn.Close].
-// If the peer may write to the memory, it may do so at any time: copy data before checking it.
+// NewRegion registers buf, which must not be empty, for this connection. The caller remains the
+// owner of buf. The memory is locked until [Region.Close], or until the connection has ended after
+// [Conn.Close]. If the peer may write to the memory, it may do so at any time: copy data before
+// checking it.
 //
-// A mapping must stay mapped as long, and be writable if the peer may write. The devices mem0 and
-// "tcp" access the memory as the program does: without a mapping, the peer's operation ends the
-// process.
+// If buf is mapped memory, it must stay mapped for as long, and be writable if the peer may write.
+// The devices mem0 and "tcp" access the memory with the instructions of this process: if it is not
+// mapped, an operation of the peer ends the process.
 func (c *Conn) NewRegion(buf []byte, access Access) (*Region, error) {
 	priv, err := access.rights(c.pool.adapter)
 	if err != nil {
@@ -94,8 +95,8 @@ func (c *Conn) NewRegion(buf []byte, access Access) (*Region, error) {
 // Bytes returns the memory.
 func (r *Region) Bytes() []byte { return r.buf }
 
-// Remote returns the name of the memory for the peer. Send it in a message. It is valid until the
-// Region is closed.
+// Remote returns the Remote that identifies the memory to the peer. The program sends it to the
+// peer in a message. It is valid until the Region is closed.
 func (r *Region) Remote() Remote {
 	return Remote{r.lmr.RMRTriplet(0, len(r.buf))}
 }
@@ -117,8 +118,8 @@ func (r *Region) Close() error {
 	return r.drop()
 }
 
-// check returns an error unless r is a region of the connection c and has n bytes from offset at
-// on.
+// check returns an error unless r is a region of the connection c and its memory contains the n
+// bytes that begin at the offset.
 func (r *Region) check(c *Conn, at int, n uint64) error {
 	switch {
 	case r == nil || r.c != c:
@@ -159,7 +160,7 @@ var (
 	errClosedRegion  = closedRegion{}
 )
 
-// closedRegion is net.ErrClosed, whose text is about connections.
+// closedRegion wraps net.ErrClosed, whose own text speaks of a network connection.
 type closedRegion struct{}
 
 func (closedRegion) Error() string { return "the region is closed" }
@@ -202,10 +203,10 @@ func (c *Conn) useError() error {
 	return nil
 }
 
-// WriteRegion writes n bytes of a region, from offset at on, to the stream without a copy. It
-// returns when the device has sent them, so that the caller may change them. It is faster than
-// Write for pieces of 64 KiB and more. If the peer's device has not received the bytes 2 seconds
-// after the write deadline, the connection is broken.
+// WriteRegion writes n bytes of a region to the stream without a copy. at is the offset of the
+// first byte in the region. WriteRegion returns when the device has sent the bytes, so that the
+// caller may change them. It is faster than Write for pieces of 64 KiB and more. If the peer's
+// device has not received the bytes 2 seconds after the write deadline, the connection is broken.
 func (c *Conn) WriteRegion(r *Region, at, n int) (total int, err error) {
 	if err := r.check(c, at, uint64(n)); err != nil { // a negative n is too large as uint64
 		return 0, c.opError("write", err)

@@ -7,17 +7,19 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// RemoteSize is the length of a Remote's wire form, in bytes.
+// RemoteSize is the length of the binary form of a Remote, in bytes.
 const RemoteSize = udat.RMRTripletSize
 
-// Remote is the name of memory of the peer, which the peer sends in its wire form. The peer's
-// device checks each use, and a use that the peer does not allow breaks the connection.
+// Remote identifies memory of the peer: its address, length and key. The peer sends it in its
+// binary form. The peer's device checks each access, and an access that the peer has not allowed
+// breaks the connection.
 type Remote struct{ t udat.RMRTriplet }
 
 // Len returns the number of bytes.
 func (r Remote) Len() uint64 { return r.t.SegmentLength }
 
-// Slice returns the name of n bytes of the memory, from offset off on.
+// Slice returns the Remote of n bytes of the memory. off is the offset of the first byte. If r does
+// not contain all of them, the error wraps syscall.EINVAL.
 func (r Remote) Slice(off, n uint64) (Remote, error) {
 	if off > r.Len() || n > r.Len()-off {
 		return Remote{}, fmt.Errorf("rdmanet: bytes %d to %d of remote memory of %d: %w", off, off+n, r.Len(), syscall.EINVAL)
@@ -27,8 +29,8 @@ func (r Remote) Slice(off, n uint64) (Remote, error) {
 	return r, nil
 }
 
-// MarshalBinary returns the wire form, RemoteSize bytes.
+// MarshalBinary returns the binary form, RemoteSize bytes.
 func (r Remote) MarshalBinary() ([]byte, error) { return r.t.MarshalBinary() }
 
-// UnmarshalBinary decodes the wire form, which must be RemoteSize bytes long.
+// UnmarshalBinary decodes the binary form, which must be RemoteSize bytes long.
 func (r *Remote) UnmarshalBinary(b []byte) error { return r.t.UnmarshalBinary(b) }

@@ -58,9 +58,9 @@ func TestPendingLate(t *testing.T) {
 	}
 }
 
-// TestDeadlineOfOneCall: a call whose deadline has passed returns this, also if the device then
-// never ends its operations and the connection breaks. Other calls, and later ones, hear of the
-// dead peer.
+// TestDeadlineOfOneCall: a call whose deadline has passed returns the error of the deadline, even
+// if the device then never completes its operations and the connection breaks. Other calls, and
+// later ones, return the error of the dead peer.
 func TestDeadlineOfOneCall(t *testing.T) {
 	client, _ := ends(t)
 	assert.NilError(t, client.SetWriteDeadline(time.Now()))
@@ -112,7 +112,8 @@ func TestBatchLeavesRequests(t *testing.T) {
 }
 
 // TestInTime: operations that end after the time of their caller, but within settleTime, have
-// succeeded, and the connection goes on. If it breaks before that time, the error is its own.
+// succeeded, and the connection goes on. If the connection breaks within that time, the error is
+// that of the connection.
 func TestInTime(t *testing.T) {
 	client, _ := ends(t)
 	late, early := &Pending{c: client, expired: context.Canceled}, &Pending{c: client}

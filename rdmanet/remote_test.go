@@ -102,8 +102,8 @@ func TestBatchRegionClosed(t *testing.T) {
 	})
 }
 
-// TestBatchRefused has one operation of each batch that cannot be, after good ones: none is carried
-// out, no region stays in use, and the connection goes on.
+// TestBatchRefused has one invalid operation in each batch, after valid ones. No operation is
+// executed, no region stays in use, and the connection goes on.
 func TestBatchRefused(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		client, server := pair(t, dev, rdmanet.Dialer{}, rdmanet.ListenConfig{})
@@ -218,8 +218,8 @@ func TestBatchBesideStream(t *testing.T) {
 	}
 }
 
-// TestBatchPeerRefuses writes where the peer lets nobody: Wait returns the reason, for each batch
-// in flight, and the regions can be closed.
+// TestBatchPeerRefuses writes to memory that the peer has not granted. Wait returns the reason, for
+// each batch in flight, and the regions can be closed.
 func TestBatchPeerRefuses(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		client, server := pair(t, dev, rdmanet.Dialer{}, rdmanet.ListenConfig{})

@@ -18,20 +18,20 @@ func (m memory) triplet(at, n uint64) udat.LMRTriplet {
 	return m.lmr.Triplet(m.base+int(at&(m.size-1)), int(n))
 }
 
-// privatePriv are the privileges of this end, with which all memory is registered.
+// privatePriv are the privileges of this end. All memory is registered with them.
 const privatePriv = udat.PrivLocalRead | udat.PrivLocalWrite
 
 // ring is the memory of one direction of a stream. Byte n of the stream is at offset n modulo the
-// size. The first memory is small and may be replaced once by a larger one. Bytes before position
-// from are then in old, until they are no longer needed.
+// size. The first memory is small and may be replaced once by a larger one. The old memory then
+// keeps the bytes that are in it, until they are no longer needed.
 type ring struct {
 	cur  memory
-	old  memory // old.lmr is nil if there is none
+	old  memory // holds the bytes before position from; its lmr is nil if there is none
 	from uint64
 }
 
-// at returns the memory that has byte p, and how many of the n bytes from p on are contiguous
-// there.
+// at returns the memory that has byte p, and how many of the n bytes that begin with p are
+// contiguous in it.
 func (r *ring) at(p, n uint64) (memory, uint64) {
 	m := r.cur
 	if r.old.lmr != nil && p < r.from {
@@ -40,13 +40,13 @@ func (r *ring) at(p, n uint64) (memory, uint64) {
 	return m, min(n, m.size-p&(m.size-1))
 }
 
-// grow replaces the memory by m for the bytes from p on.
+// grow makes m the memory of byte p and of the bytes after p.
 func (r *ring) grow(m memory, p uint64) {
 	r.old, r.cur, r.from = r.cur, m, p
 }
 
-// shed drops the bytes before p. If the old memory then has no bytes left, shed removes it and
-// returns its region, otherwise nil.
+// shed drops the bytes before p. If the old memory then has no bytes left, shed removes the old
+// memory and returns its region. Otherwise it returns nil.
 func (r *ring) shed(p uint64) (l *udat.LMR) {
 	if r.old.lmr != nil && p >= r.from {
 		l, r.old = r.old.lmr, memory{}

@@ -79,7 +79,7 @@ func TestStats(t *testing.T) {
 	})
 }
 
-// records hands what is logged to a channel.
+// records sends what is logged to a channel.
 type records chan slog.Record
 
 func (records) Enabled(context.Context, slog.Level) bool          { return true }
@@ -104,7 +104,8 @@ func TestLoggerHearsOfLoss(t *testing.T) {
 				_, err := c.Write(make([]byte, 10<<20)) // the peer reads nothing
 				ended <- err
 			}()
-			// Both rings, but for the quarter of the peer's that is left until it allows more.
+			// Both rings are full, except for a quarter of the peer's ring, which stays free until the peer
+			// allows more.
 			full := func() bool { return c.Stats().BytesWritten >= 224<<10 }
 			for until := time.Now().Add(patience); !full(); time.Sleep(time.Millisecond) {
 				assert.Assert(t, time.Now().Before(until))
@@ -130,6 +131,6 @@ func TestLoggerHearsOfLoss(t *testing.T) {
 				t.Fatal("nothing is logged")
 			}
 		}
-		rdmanet.Drain(t.Context()) // the others' sum
+		rdmanet.Drain(t.Context()) // clears the sum of other tests
 	})
 }

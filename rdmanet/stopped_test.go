@@ -13,8 +13,8 @@ import (
 	"github.com/godat/godat/rdmanet"
 )
 
-// TestPeerStopped stops the peer's process without ending it: the probes find out, and a Write that
-// is blocked because the peer does not read ends too.
+// TestPeerStopped stops the peer's process without ending it: the probes detect that, and a Write
+// that is blocked because the peer does not read ends too.
 func TestPeerStopped(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		c, cmd := otherProcess(t, dev, rdmanet.ListenConfig{KeepAlive: time.Second})

@@ -17,7 +17,7 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// strangers are many peers that are written against udat, on one adapter.
+// strangers are many peers that are written on udat, on one adapter.
 type strangers struct {
 	t   *testing.T
 	ia  *udat.IA
@@ -68,7 +68,7 @@ func (s *strangers) await(n int) map[udat.EventNumber]int {
 }
 
 // TestSilentStrangers has peers that connect and never send the first message, again and again:
-// proper clients are served beside them, and the listener goes back to where it was.
+// proper clients are served at the same time, and afterwards the listener is as before.
 func TestSilentStrangers(t *testing.T) {
 	for _, dev := range hostileDevices() {
 		t.Run(dev, func(t *testing.T) {
@@ -139,7 +139,7 @@ func TestAdmission(t *testing.T) {
 	r, m, victim, _ := a.next(0, now)
 	assert.Assert(t, r != nil && r.from == y && victim == nil, "behind 24 requests of another source")
 	a.made(m)
-	a.made(m)              // twice is once
+	a.made(m)              // the second call changes nothing
 	grace := graceTime / 4 // 24 wait for 8 places
 	r, _, _, wait := a.next(0, now.Add(grace-time.Millisecond))
 	assert.Assert(t, r == nil)
@@ -237,7 +237,8 @@ func TestFailedBeforeFirstMessage(t *testing.T) {
 	}
 }
 
-// TestAcceptDeadline: SetDeadline ends Accept, also one that is blocked, and can be taken back.
+// TestAcceptDeadline: SetDeadline ends Accept, also one that is blocked, and the deadline can be
+// removed.
 func TestAcceptDeadline(t *testing.T) {
 	l, err := (&ListenConfig{Device: memDevice}).listen(t.Context(), Network, ":0")
 	assert.NilError(t, err)
@@ -309,8 +310,8 @@ func TestCloseLogsNothing(t *testing.T) {
 	assert.Equal(t, len(log), 0, "logged")
 }
 
-// TestAcceptFails has a listener that cannot make connections: Accept says so, with an error that
-// servers know as temporary, and a later one works.
+// TestAcceptFails has a listener that cannot create connections. Accept returns an error that
+// servers treat as temporary, and a later Accept works.
 func TestAcceptFails(t *testing.T) {
 	l, err := (&ListenConfig{Device: memDevice}).listen(t.Context(), Network, ":0")
 	assert.NilError(t, err)

@@ -13,12 +13,12 @@ type incoming struct {
 	most     uint64   // largest value of window, set by SetReadBuffer
 	messages uint32   // messages that have come
 	reposted uint32   // receives of these messages that have been reposted
-	toldAt   uint32   // reposted, as last reported to the peer
+	toldAt   uint32   // the value of reposted that was last reported to the peer
 	sentAt   uint64   // outgoing.appended when the program last read data
 	eof      bool     // the peer will write no more
 	unwanted bool     // CloseRead was called
-	lent     bool     // WriteTo or ReadFunc uses the memory from freed on
-	taking   bool     // a call uses the data from read on, which must stay valid
+	lent     bool     // WriteTo or ReadFunc uses the memory that begins with byte freed
+	taking   bool     // a call uses the data that begins with byte read, which must stay valid
 	notices  []uint64 // notices that wait for ReadNotice, oldest first
 	noticed  uint64   // number of notices that the program has received
 	growth   growth
@@ -61,7 +61,7 @@ type outgoing struct {
 	closeAt  uint64     // value of requests after Close's message; 0: not posted
 	fin      bool       // CloseWrite was called
 	imm      bool       // writes carry immediate data
-	accepted bool       // this end was dialed by the peer
+	accepted bool       // this end has accepted the connection
 	lent     int        // number of calls of WriteRegion and Notify, which wait on writable for credit
 	notices  uint64     // notices that have been sent
 	noticed  uint64     // notices that the peer's program has received
@@ -85,7 +85,8 @@ func sendPlace(seq uint64) int { return firstSend + int(seq%requests)*controlSiz
 
 func recvPlace(slot int) int { return firstSend + (requests+1+slot)*controlSize }
 
-// inFlight is a set of operations that were posted together. Conn.mu is held during calls.
+// inFlight is a set of operations that were posted together. Its methods are called with Conn.mu
+// held.
 type inFlight interface {
 	lastPosted() uint64 // outgoing.requests after the last of them
 	end(err error)      // called when they have ended

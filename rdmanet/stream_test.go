@@ -78,7 +78,7 @@ func TestTransfer(t *testing.T) {
 	})
 }
 
-// onlyReader and onlyWriter hide what else a reader or a writer can do.
+// onlyReader and onlyWriter hide the other methods of a reader or a writer.
 type onlyReader struct{ io.Reader }
 type onlyWriter struct{ io.Writer }
 
@@ -181,7 +181,8 @@ func TestSetReadBuffer(t *testing.T) {
 	})
 }
 
-// TestSmallReadBufferStays: a connection that may have no more than its first ring gets no other.
+// TestSmallReadBufferStays: a connection whose limit is the size of its first ring gets no larger
+// ring.
 func TestSmallReadBufferStays(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		client, server := pair(t, dev, rdmanet.Dialer{}, rdmanet.ListenConfig{})
@@ -263,7 +264,7 @@ func TestDialTimeout(t *testing.T) {
 		for range 5 {
 			_, err = d.Dial(t.Context(), "rdma", netip.AddrPortFrom(ia.Addr(), uint16(port)).String())
 			if !errors.Is(err, context.DeadlineExceeded) {
-				break // else the event with the reason came too late: a slow machine; soft-iWARP blocks for 10 s
+				break // otherwise the event with the reason came too late: on a slow machine, or as soft-iWARP blocks for 10 s
 			}
 			d.Timeout *= 2
 		}
@@ -396,7 +397,7 @@ func TestMany(t *testing.T) {
 		}()
 		conns := make([]*rdmanet.Conn, n)
 		d := rdmanet.Dialer{Device: dev, ReadBuffer: 4096, WriteBuffer: 4096}
-		turns := make(chan bool, 16) // so many are made at a time
+		turns := make(chan bool, 16) // limits how many are created at the same time
 		var all sync.WaitGroup
 		for i := range conns {
 			turns <- true

@@ -39,9 +39,9 @@ func endsWith(t *testing.T, lc ListenConfig) (client, server *Conn) {
 	return client, server
 }
 
-// TestCloseReadBesideRead ends reading while a call copies data out of the ring: what it has copied
-// is not counted twice. The peer would be allowed more than there is room for, which breaks the
-// connection. The rest of what has come is dropped.
+// TestCloseReadBesideRead ends reading while a call copies data out of the ring. The copied bytes
+// must not be counted twice, because the peer would then be allowed more than there is room for,
+// which breaks the connection. The rest of the data that has come is dropped.
 func TestCloseReadBesideRead(t *testing.T) {
 	for name, read := range map[string]func(c *Conn, closes func()){
 		"Read": func(c *Conn, closes func()) {
@@ -146,8 +146,8 @@ type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// TestWriteToBadWriters hands the stream to writers that do not keep to io.Writer: the error says
-// so, no byte is lost, and the connection goes on. A panic gives the memory back, too.
+// TestWriteToBadWriters passes the stream to writers that violate the contract of io.Writer. The
+// error says so, no byte is lost, and the connection goes on. A panic gives the memory back, too.
 func TestWriteToBadWriters(t *testing.T) {
 	client, server := ends(t)
 	_, err := client.Write([]byte("hello"))
@@ -182,7 +182,7 @@ func TestWriteToBadWriters(t *testing.T) {
 	assert.Equal(t, string(p[:n]), "o")
 }
 
-// TestLingerForEver: the longest time is long, not negative.
+// TestLingerForEver: the largest time of SetLinger does not overflow to a negative one.
 func TestLingerForEver(t *testing.T) {
 	client, server := ends(t)
 	assert.NilError(t, client.SetLinger(math.MaxInt))
@@ -201,8 +201,8 @@ func TestLingerForEver(t *testing.T) {
 	assert.ErrorIs(t, client.SetLinger(1), net.ErrClosed)
 }
 
-// TestWriteNothing: a Write of no bytes needs no space in the ring, and still says what ails the
-// connection.
+// TestWriteNothing: a Write of no bytes needs no space in the ring, and still returns the error of
+// the connection.
 func TestWriteNothing(t *testing.T) {
 	client, server := ends(t)
 	assert.NilError(t, client.SetWriteDeadline(time.Now().Add(100*time.Millisecond)))
@@ -232,7 +232,8 @@ func TestWriteNothing(t *testing.T) {
 }
 
 // TestEstablishedLate: a device may bring the first message before it says that the connection is
-// established. The program has the connection by then, and may ask for its addresses: they stay.
+// established. By then the program has the connection, and may have asked for its addresses, which
+// must not change.
 func TestEstablishedLate(t *testing.T) {
 	_, server := ends(t)
 	server.mu.Lock()

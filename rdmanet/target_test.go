@@ -7,8 +7,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestTarget: which address is dialed instead of the one that Dial was given; "" is the device's
-// own. An address of another host is dialed as it is.
+// TestTarget: the address that is dialed for the address that Dial was given. "" is the device's
+// own address. An address of another host is dialed as it is.
 func TestTarget(t *testing.T) {
 	for _, c := range []struct{ device, to, want string }{
 		{"mem0", "192.0.2.1", "192.0.2.1"}, {"mem0", "127.0.0.1", ""}, {"mem0", "0.0.0.0", ""},

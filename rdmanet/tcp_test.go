@@ -111,7 +111,7 @@ func linkLocal(t *testing.T) netip.Addr {
 }
 
 // TestInvalidAddress: an address to which this host's TCP refuses to connect is an error at once,
-// as in package net, and no reason to look elsewhere.
+// as in package net. Dial does not try again, and does not blame a firewall.
 func TestInvalidAddress(t *testing.T) {
 	const nowhere = "[fe80::1]:9" // without a zone
 	if _, err := net.Dial("tcp", nowhere); !errors.Is(err, syscall.EINVAL) {

@@ -7,8 +7,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestFullDispatcher: a dispatcher that has had no room for a connection is passed over until one
-// of its connections goes. So what does not fit into the first shares others.
+// TestFullDispatcher: a dispatcher that has had no room for a connection gets no new ones until one
+// of its connections ends. So connections that do not fit into the first dispatcher share others.
 func TestFullDispatcher(t *testing.T) {
 	a, err := openAdapter("mem0", Path{})
 	assert.NilError(t, err)

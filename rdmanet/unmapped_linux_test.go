@@ -12,9 +12,9 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestUnmapped: a peer that reads memory which has no pages any more, because its file was
-// truncated, hears so at once, and need not wait for a dead peer. The connection ends at both ends,
-// and the owner hears that its memory is the reason.
+// TestUnmapped: a peer reads memory that has no pages any more, because its file was truncated. The
+// peer gets the error at once, and not only after the time of a dead peer. The connection ends at
+// both ends, and the error at the owner names the memory as the reason.
 func TestUnmapped(t *testing.T) {
 	const size = 1 << 20
 	client, server := endsWith(t, ListenConfig{Device: "tcp:127.0.0.1"})

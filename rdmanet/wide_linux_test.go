@@ -10,8 +10,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// TestBatchParts: a read or write of more than 128 MiB is one operation for each 128 MiB, beside
-// each other, also beyond 4 GiB. The memory is never touched.
+// TestBatchParts: a read or write of more than 128 MiB is split into contiguous operations of 128
+// MiB, also beyond 4 GiB. The memory is never touched.
 func TestBatchParts(t *testing.T) {
 	if strconv.IntSize < 64 {
 		t.Skip("no such region")

@@ -9,7 +9,7 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// TestRemoteWide names memory beyond 4 GiB, as a peer may export it: length, slices and wire form
+// TestRemoteWide names memory beyond 4 GiB, as a peer may export it: length, slices and binary form
 // keep all bits.
 func TestRemoteWide(t *testing.T) {
 	const size = 5<<32 + 7
@@ -32,7 +32,7 @@ func TestRemoteWide(t *testing.T) {
 }
 
 // TestAtomicsWide: all values of Conn's own calls have 64 bits, and so have the figures in the
-// error of an atomic that cannot be.
+// error of an invalid atomic.
 func TestAtomicsWide(t *testing.T) {
 	l, err := (&ListenConfig{Device: memDevice}).listen(t.Context(), Network, ":0")
 	assert.NilError(t, err)

@@ -5,15 +5,16 @@ import (
 	"fmt"
 )
 
-// kind is the type of a control message.
+// kind is the type of a control message. It determines the meaning of control.value, the value in
+// the comments below.
 type kind byte
 
 const (
 	kindCredit kind = iota + 1 // value is the sender's incoming.window
-	kindData                   // value bytes have been written into the ring; used on devices without immediate data
-	kindRing                   // the sender offers a larger ring at address value; the answer is kindMoved
-	kindMoved                  // the stream from byte value on is in the larger ring
-	kindFin                    // the stream ends after value bytes
+	kindData                   // value is the number of bytes written into the ring; for devices without immediate data
+	kindRing                   // the sender offers a larger ring, value is its address; the answer is kindMoved
+	kindMoved                  // value is the position of the first byte in the larger ring
+	kindFin                    // the sender's stream ends, value is its length in bytes
 	kindClose                  // like kindFin, and the sender reads no more
 	kindClosed                 // the answer to kindClose
 	kindPing
@@ -23,7 +24,7 @@ const (
 	kinds
 )
 
-// control is a control message. It is sent by a Send, outside the stream.
+// control is a control message. It is sent with a Send operation, outside the stream.
 type control struct {
 	kind  kind
 	slots uint32 // number of receives that the sender has reposted, modulo 2^32

@@ -182,7 +182,7 @@ func (c *Conn) CloseWrite() error {
 	defer c.mu.Unlock()
 	err := c.writeError()
 	switch {
-	case err == syscall.EPIPE: // it has ended, or the peer reads no more
+	case err == syscall.EPIPE: // the stream has ended, or the peer reads no more
 		c.out.fin = true
 		return nil
 	case err != nil && err != os.ErrDeadlineExceeded:

@@ -23,7 +23,7 @@ type Zone struct {
 	adapter *adapter
 	path    Path
 	pz      *udat.PZ
-	exact   bool // a window covers only its part of the memory
+	exact   bool // a window covers only the part of the memory to which it is bound
 
 	// Guarded by adapter.mu.
 	users  int // number of connections and memories, plus one until Close
@@ -54,8 +54,8 @@ func NewZone(device string, path Path) (*Zone, error) {
 	return z, nil
 }
 
-// in sets the zone and the path of the settings, and returns the device. If z is not nil, the
-// program's device and path must be unset or those of the zone.
+// in stores the zone z and its path in the settings, and returns the device to use. If z is not
+// nil, the program's device and path must be unset or those of the zone.
 func (c *config) in(z *Zone, device string, path Path) (string, error) {
 	c.zone, c.path = z, path
 	if z == nil {
@@ -122,8 +122,8 @@ type Memory struct {
 	closed bool
 }
 
-// Register registers buf, which must not be empty. The caller keeps buf. It is locked in memory
-// until [Memory.Close] and until all grants have ended.
+// Register registers buf, which must not be empty. The caller remains the owner of buf. The memory
+// is locked until [Memory.Close] and until all grants have ended.
 func (z *Zone) Register(buf []byte) (*Memory, error) {
 	err := z.enter()
 	if err == nil {

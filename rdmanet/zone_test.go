@@ -19,7 +19,7 @@ import (
 	"github.com/godat/godat/rdmanet"
 )
 
-// zone makes a zone on a device, or skips the test where the device has no windows.
+// zone makes a zone on a device, or skips the test if the device has no windows.
 func zone(t *testing.T, dev string) *rdmanet.Zone {
 	t.Helper()
 	z, err := rdmanet.NewZone(dev, rdmanet.Path{})
@@ -55,7 +55,7 @@ func listenIn(t *testing.T, z *rdmanet.Zone) *rdmanet.Listener {
 	return l.(*rdmanet.Listener)
 }
 
-// echoes reports whether two ends of a connection still talk.
+// echoes reports whether two ends of a connection still exchange data.
 func echoes(t *testing.T, c, s *rdmanet.Conn) {
 	t.Helper()
 	_, err := c.Write([]byte("on"))
@@ -67,8 +67,8 @@ func echoes(t *testing.T, c, s *rdmanet.Conn) {
 }
 
 // TestZoneTable has a table of 16 MiB that is registered once, and 1,000 clients that may each
-// write one part of it and read another. Then every second grant is revoked: those clients lose
-// their connections when they read, the others read on.
+// write one part of it and read another. Then every second grant is revoked: the clients of these
+// grants lose their connections when they read, and the others can still read.
 func TestZoneTable(t *testing.T) {
 	const part = 16 << 10
 	onEach(t, func(t *testing.T, dev string) {
@@ -202,7 +202,7 @@ func TestGrantRights(t *testing.T) {
 	})
 }
 
-// longer names one byte more than r.
+// longer returns the Remote of one byte more than r.
 func longer(t *testing.T, r rdmanet.Remote) rdmanet.Remote {
 	b, err := r.MarshalBinary()
 	assert.NilError(t, err)
@@ -216,8 +216,8 @@ func longer(t *testing.T, r rdmanet.Remote) rdmanet.Remote {
 	return q
 }
 
-// TestZoneEnds closes zone, memory, connection and grant in many orders: what is used stays until
-// its last user has gone, nothing new can be had, and nothing is left.
+// TestZoneEnds closes zone, memory, connection and grant in many orders. What is in use stays until
+// its last user has gone, nothing new can be created, and nothing is left.
 func TestZoneEnds(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for first := range 4 {
@@ -263,8 +263,8 @@ func TestZoneEnds(t *testing.T) {
 	})
 }
 
-// TestGrantEnds: a grant that cannot be made says why, and one whose connection is over is not
-// revoked once more.
+// TestGrantEnds: the error of a grant that cannot be made gives the reason. A grant whose
+// connection has ended cannot be revoked again.
 func TestGrantEnds(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		z := zone(t, dev)
@@ -287,8 +287,7 @@ func TestGrantEnds(t *testing.T) {
 	})
 }
 
-// TestZoneRefuses makes grants that cannot be, and connections in a zone of another device or
-// path.
+// TestZoneRefuses makes invalid grants, and connections in a zone of another device or path.
 func TestZoneRefuses(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		z, other := zone(t, dev), zone(t, dev)

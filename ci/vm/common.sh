@@ -1,5 +1,6 @@
 # shellcheck shell=bash disable=SC2034,SC2154 # variables of the scripts that source this
-# What ci/rxe-vm.sh and ci/uml-vm.sh have in common: options, the control share, and the end. Sourced after self and here are set.
+# The common part of ci/rxe-vm.sh and ci/uml-vm.sh: the options, the control share, and the end.
+# They set self and here, and then source this file.
 
 say() { printf '%s: %s\n' "$self" "$*" >&2; }
 die() { local status=$1; shift; say "$*"; exit "$status"; }
@@ -44,7 +45,8 @@ options() { # the command line of the script
   command=("$@")
 }
 
-# The folder of this run, gone at its end; vm is the process to end before.
+# Creates the folder of this run, and removes it at the end. If vm is set, it is a process to kill
+# first.
 vm=''
 # shellcheck disable=SC2317 # called by the trap
 cleanup() {
@@ -68,7 +70,8 @@ initramfs() { # KERNEL-DIRECTORY: sets initrd
   "$here/vm/mkinitrd.sh" "$1" "$initrd" || die 125 "could not make the initramfs"
 }
 
-# What the guest is to do, on the control share. NAME VALUE...: more of guest.sh's settings.
+# Writes what the guest must do to the control share. NAME VALUE... are further settings of
+# guest.sh.
 share() {
   local variables prefix home name arg path outputdir
   control=$tmp/control
@@ -106,7 +109,8 @@ share() {
     printf '\n'
   } >"$control/command"
 
-  # Files that a Go test binary is told to write: brought back to where go test expects them.
+  # If COMMAND is a Go test binary: bring the files that it writes back to where go test expects
+  # them.
   outputdir=$PWD collect=()
   for arg in "${command[@]}"; do
     case $arg in -test.outputdir=* | --test.outputdir=*) outputdir=${arg#*=} ;; esac
@@ -129,8 +133,9 @@ share() {
   if $console; then tail -f --pid=$$ "$tmp/console" >&2 & fi
 }
 
-# boot COMMAND...: starts the machine with its output in $tmp/machine, shows the guest's output, and waits for its end. No
-# guest outlives this script, even when the script is killed. after_start, if set, is called with the process of timeout(1).
+# boot COMMAND... starts the machine with its output in $tmp/machine, shows the guest's output, and
+# waits until the machine ends. No guest outlives this script, even if the script is killed. If
+# after_start is set, it is called with the PID of timeout(1).
 after_start=:
 boot() {
   local cats begun

@@ -1,10 +1,11 @@
 #!/bin/bash
-# Second stage inside the guest, on the host's root under a scratch layer.
-# /run/godat is the control share: config, command and collect come from rxe-vm.sh or uml-vm.sh; status goes back.
+# Second stage inside the guest, on the host's root file system with a scratch layer over it.
+# /run/godat is the control share: rxe-vm.sh or uml-vm.sh has written config, command and collect
+# there, and this script writes status.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 control=/run/godat
 b=/bin/busybox
-self='' device='' join='' memlock='' kernel_modules='' out='' epoch=0 mhz='' # kernel_modules: of qemu only; mhz: of User Mode Linux
+self='' device='' join='' memlock='' kernel_modules='' out='' epoch=0 mhz='' # kernel_modules: qemu only; mhz: User Mode Linux only
 # shellcheck disable=SC1091
 . $control/config
 : >$control/started
@@ -26,12 +27,12 @@ $b ln -sfn /proc/self/fd/0 /dev/stdin
 $b ln -sfn /proc/self/fd/1 /dev/stdout
 $b ln -sfn /proc/self/fd/2 /dev/stderr
 
-# A virtio port can be opened once only, and programs like to reopen /dev/stdout: give them pipes.
+# A virtio port can be opened only once, but programs may open /dev/stdout again, so they get pipes.
 stdout=/dev/ttyS0 stderr=/dev/ttyS1
 if [ -n "$mhz" ]; then
   $b stty -F $stdout raw -echo
   $b stty -F $stderr raw -echo
-  # perftest reads the rate of the time stamp counter here.
+  # perftest reads the rate of the time stamp counter from this file.
   sed "s/^bogomips.*/&\ncpu MHz\t\t: $mhz/" /proc/cpuinfo >/run/cpuinfo && $b mount --bind /run/cpuinfo /proc/cpuinfo
 else
   for _ in $($b seq 100); do
@@ -60,21 +61,21 @@ fd98::1 rdma0
 fd98:1::1 rdma1
 HOSTS
 
-# Modules beyond the ones at hand (veth, sch_netem, ...) load by modprobe, from the cache.
+# modprobe loads further modules (veth, sch_netem, ...) from the cache.
 if [ -n "$kernel_modules" ] && $b mkdir -p /lib/modules 2>/dev/null; then
   $b mount --bind "$kernel_modules" /lib/modules
 fi
 
 if [ "$device" = siw ]; then
   [ -z "$kernel_modules" ] || modprobe siw || problem "could not load siw"
-  echo 1 >/proc/sys/net/ipv4/tcp_syn_retries # siw makes its TCP connections inside a system call: three seconds, not two minutes
+  echo 1 >/proc/sys/net/ipv4/tcp_syn_retries # siw connects inside a system call: that takes at most three seconds then, not two minutes
 fi
 
 $b ip link set lo up
 [ -z "$join" ] || modprobe virtio_net || problem "could not load virtio_net"
 for i in 0 1; do
   [ -z "$join" ] || [ $i = 0 ] || continue # a cable has one port
-  # The first port carries 4096-byte RDMA packets, the second 1024-byte ones.
+  # The first port's RDMA packets have 4096 bytes, the second port's have 1024 bytes.
   mtu=9000
   [ $i = 0 ] || mtu=1500
   prefix=fd98
@@ -106,7 +107,8 @@ while IFS= read -r path; do
   [ ! -e "$path" ] || $b cp -R "$path" "$control/collected.$i" || problem "could not bring back $path"
 done <$control/collect
 
-# A process that the command left behind may hold the pipes open: do not wait for it for ever.
+# A process that the command has left running may keep the pipes open: do not wait for it without a
+# limit.
 exec 3>&- 4>&-
 ($b sleep 3; $b kill $cat_out $cat_err) 2>/dev/null &
 wait $cat_out $cat_err

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Packs the guest's initramfs: busybox, init, and the kernel's modules, if it has any, in the order of loading.
+# Packs the guest's initramfs: busybox, init, and the kernel's modules, if it has any, in the order
+# in which to load them.
 #   ci/vm/mkinitrd.sh KERNEL-DIRECTORY OUTPUT
 set -euo pipefail
 kernel=$1 out=$2
 version=$(basename "$(readlink -f "$kernel")")
 here=$(cd "$(dirname "$0")" && pwd)
-# rxe needs a crc32 driver and does not depend on one by name.
+# rxe needs a crc32 driver, but its dependencies do not name one.
 modules=(virtio_mmio virtio_console 9pnet_virtio 9p overlay crc32_generic crc32-pclmul
   dummy ib_uverbs rdma_ucm ib_umad rdma_rxe)
 

@@ -5,7 +5,7 @@
 
 struct sample { long long ns; unsigned long long ticks; };
 
-// The tightest of several readings: one that was not interrupted between the two clocks.
+// Use the tightest of several readings, the one least disturbed between reading the two clocks.
 static struct sample take(void) {
 	struct sample best = {0, 0};
 	unsigned long long width = ~0ULL;

@@ -12,13 +12,13 @@ import (
 const (
 	statusOK        = 0
 	statusFailed    = 1 // the command failed
-	statusUsage     = 2 // wrong use: nothing was done
-	statusMissed    = 3 // it worked, but a limit or threshold was missed
+	statusUsage     = 2 // wrong use; nothing was measured or written
+	statusMissed    = 3 // the command worked, but a limit or threshold was missed
 	statusUndecided = 4 // compare: a figure is undecided
 	statusMissing   = 5 // compare: a case of OLD is missing in NEW
 )
 
-// app is one invocation.
+// app is one invocation of the program.
 type app struct {
 	ctx    context.Context
 	finish *finisher
@@ -27,8 +27,8 @@ type app struct {
 	stderr io.Writer
 }
 
-// output is standard output. It keeps the first write error, for which run returns statusFailed at
-// the end.
+// output is standard output. It keeps the first error of a write. If there is one, run returns
+// statusFailed.
 type output struct {
 	io.Writer
 	err error
@@ -51,13 +51,13 @@ func (e *usageError) Unwrap() error { return e.err }
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
-// statusError is the exit status of a command that worked and has printed its outcome.
+// statusError makes the program exit with a status. The command worked and has printed its outcome.
 type statusError struct{ status int }
 
 func (e *statusError) Error() string { return fmt.Sprintf("status %d", e.status) }
 
-// also joins the error more to the error of a command. If more is not nil, a statusError in err is
-// dropped.
+// also returns the errors err and more joined. If more is not nil, it drops err if err is a
+// statusError.
 func also(err, more error) error {
 	var printed *statusError
 	if more != nil && errors.As(err, &printed) {
@@ -66,14 +66,15 @@ func also(err, more error) error {
 	return errors.Join(err, more)
 }
 
-// errMissed is the error of a run that worked but missed a limit.
+// errMissed is the error if a run worked but missed a limit.
 var errMissed error = &statusError{statusMissed}
 
-// stamped is the version of a package or an image, set with -ldflags "-X main.stamped=VERSION".
+// stamped is the version of the package or image that contains this program. The build sets it with
+// -ldflags "-X main.stamped=VERSION".
 var stamped string
 
-// buildVersion returns the stamped version, else the module's version, else the commit of the
-// build.
+// buildVersion returns the stamped version. If there is none it returns the module's version, and
+// if there is none, the commit of the build.
 func buildVersion() string {
 	if stamped != "" {
 		return stamped

@@ -17,8 +17,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// bareHost makes a root directory with programs and nothing else than the libraries that they are
-// linked with, as a host without rdma-core has them.
+// bareHost returns a root directory that contains only the programs and the libraries that they are
+// linked with, like a host without rdma-core.
 func bareHost(t *testing.T, programs map[string]string) string {
 	root := t.TempDir()
 	for name, from := range programs {
@@ -53,7 +53,7 @@ func place(t *testing.T, from, to string) {
 	assert.NilError(t, os.WriteFile(to, data, 0o755))
 }
 
-// mapped returns the file of a library, which this program is linked with too.
+// mapped returns the file of a library with which this test program is linked too.
 func mapped(t *testing.T, library string) string {
 	maps, err := os.ReadFile("/proc/self/maps")
 	assert.NilError(t, err)
@@ -63,7 +63,7 @@ func mapped(t *testing.T, library string) string {
 	return file
 }
 
-// bare returns a command that runs inside root, where nothing is loaded before its libraries.
+// bare returns a command that runs inside root, without LD_PRELOAD, whose library root lacks.
 func bare(root, program string, args ...string) *exec.Cmd {
 	c := exec.Command("/"+program, args...)
 	c.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LD_PRELOAD=") })
@@ -76,13 +76,13 @@ func bare(root, program string, args ...string) *exec.Cmd {
 	return c
 }
 
-// TestWithoutLibraries: on a host without libibverbs and librdmacm programs start, mem0 and tcp
-// work, and whoever asks for a device learns which packages are missing.
+// TestWithoutLibraries: on a host without libibverbs and librdmacm, programs start, and mem0 and
+// tcp work. A command that needs a verbs device names the packages that are missing.
 func TestWithoutLibraries(t *testing.T) {
 	self, err := os.Executable()
 	assert.NilError(t, err)
 	programs := map[string]string{"datperf": self} // see TestMain
-	// To compile takes minutes in the virtual machine.
+	// Compiling takes minutes in the virtual machine.
 	compiles := !testing.Short() || os.Getenv("GODAT_TEST_DEVICE") == ""
 	if _, err := exec.LookPath("go"); err == nil && compiles {
 		hello := filepath.Join(t.TempDir(), "hello")

@@ -12,17 +12,17 @@ import (
 	"github.com/godat/godat/internal/perf/engine"
 )
 
-// IDs of the groups in the list of commands.
+// IDs of the groups of commands in the help.
 const measuring, results, host = "measure", "results", "host"
 
-// wanted says what a flag's value must be, by the name of its type.
+// wanted says what the value of a flag must be. The key is the name of the flag's type.
 var wanted = map[string]string{
 	"bool": "true or false", "int": "a whole number", "int64": "a whole number",
 	"intSlice": "a whole number, or several with commas between them",
 	"float64":  "a number", "duration": "a time with its unit, for example 10s or 50us",
 }
 
-// commands returns the command line.
+// commands returns the root command, with all commands below it.
 func (a *app) commands() *cobra.Command {
 	root := &cobra.Command{
 		Use:     "datperf",
@@ -41,7 +41,7 @@ func (a *app) commands() *cobra.Command {
 			if err := checkGiven(c.Flags()); err != nil {
 				return err
 			}
-			if c.GroupID != results { // the arguments are no files
+			if c.GroupID != results { // the command's arguments are not files
 				args = nil
 			}
 			return checkOverwrite(c, args)
@@ -106,7 +106,7 @@ func (a *app) commands() *cobra.Command {
 	add("", a.man())
 	root.InitDefaultHelpCmd()
 	for _, c := range root.Commands() {
-		if c.Name() == "help" { // cobra's answers to an unknown command with the root's help
+		if c.Name() == "help" { // cobra's help command answers an unknown command with the help of the root
 			c.Args = func(_ *cobra.Command, args []string) error {
 				if found, rest, _ := root.Find(args); found == root && len(rest) > 0 {
 					return root.Args(root, rest)
@@ -118,7 +118,7 @@ func (a *app) commands() *cobra.Command {
 	return root
 }
 
-// man writes the manual pages, for ci/deb.sh.
+// man returns the command that writes the manual pages, for ci/deb.sh.
 func (a *app) man() *cobra.Command {
 	return &cobra.Command{
 		Use: "man FOLDER", Short: "write the manual pages into FOLDER", Hidden: true,

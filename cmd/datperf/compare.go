@@ -13,7 +13,7 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// outcomes has the exit status for each outcome of compare.
+// outcomes maps each outcome of compare to the exit status.
 var outcomes = map[string]int{result.Same: statusOK, result.Better: statusOK, result.Worse: statusMissed,
 	result.Undecided: statusUndecided, result.Missing: statusMissing}
 

@@ -14,7 +14,7 @@ import (
 	"github.com/godat/godat/internal/perf/engine"
 )
 
-// controlFlags are the flags of the control connection, at both ends.
+// controlFlags are the flags of the control connection. Both ends have them.
 type controlFlags struct {
 	port   int
 	secret string // name of the file with the secret, or empty
@@ -26,8 +26,8 @@ func (k *controlFlags) register(f *pflag.FlagSet) {
 		"only clients that know it may measure, and the control connection is encrypted")
 }
 
-// check returns an error for an invalid port, and reads the file of the secret. Without --secret
-// the configuration is nil.
+// check returns an error if the port is invalid or the secret cannot be read. It returns the TLS
+// configuration, which is nil without --secret.
 func (k *controlFlags) check() (*tls.Config, error) {
 	if k.port < 1 || k.port > 65535 {
 		return nil, usagef("--port %d: must be from 1 to 65535", k.port)

@@ -23,13 +23,13 @@ type display struct {
 	perftest  *report.Perftest   // used instead of table; may be nil
 	table     *report.Table
 	errors    io.Writer // standard error
-	terminal  *os.File  // nil: standard error is not a terminal that can erase a line
+	terminal  *os.File  // standard error, if it is a terminal that can erase a line; otherwise nil
 	intervals bool
 	repeats   int
-	runs      []result.Run // runs so far of the case that is being repeated
+	runs      []result.Run // runs so far of the case that is repeated
 
 	mu     sync.Mutex
-	now    string // the case that runs
+	now    string // the case that runs now; empty between runs
 	eta    forecast
 	last   string // the figures of the last interval
 	shown  bool
@@ -70,8 +70,8 @@ func (d *display) refresh() {
 
 const eraseLine = "\r\033[K"
 
-// cutTo cuts a text to the width of a terminal, so that it stays on one line. The last column stays
-// free, because some terminals wrap there.
+// cutTo cuts a text so that it fits into one line of a terminal. The last column stays free,
+// because some terminals begin a new line there.
 func cutTo(terminal *os.File, text string) string {
 	width, _, err := term.GetSize(int(terminal.Fd()))
 	if runes := []rune(text); err == nil && width > 0 && len(runes) >= width {
@@ -102,7 +102,7 @@ func (d *display) close() {
 	})
 }
 
-// locked runs f under d.mu with the progress line erased.
+// locked erases the progress line and runs f, both while it holds d.mu.
 func (d *display) locked(f func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -157,7 +157,7 @@ func (d *display) watcher() engine.Watcher {
 	}
 }
 
-// progress formats an interval: its latencies if the case measures them, else its rate.
+// progress formats an interval: its latencies if the case measures latency, otherwise its rate.
 func progress(iv *result.Interval) string {
 	if iv.P50 > 0 {
 		return fmt.Sprintf(": p50 %s, max %s, %d ops", result.Nanos(iv.P50), result.Nanos(iv.Max), iv.Ops)

@@ -56,8 +56,9 @@ func (a *app) doctor() *cobra.Command {
 	return c
 }
 
-// examined returns the findings about a host. Over tcp they fail nothing: it needs no RDMA device,
-// and whether it works the messages show.
+// examined returns the findings about a host for use with the given device. With the device tcp, a
+// failure becomes a note: tcp needs no RDMA device, and the messages that doctor exchanges show
+// whether it works.
 func examined(device string, findings []doctor.Finding) []doctor.Finding {
 	if name, _, _ := strings.Cut(device, ":"); name == doctor.Software {
 		for i, f := range findings {
@@ -78,7 +79,7 @@ func (a *app) show(title string, findings []doctor.Finding) {
 	}
 }
 
-// verified returns a plan of sends, RDMA writes and RDMA reads that compare every byte of the
+// verified returns a plan of sends, RDMA writes and RDMA reads. Its cases compare every byte of the
 // payload.
 func verified(sizes string) (engine.Plan, error) {
 	var p planFlags
@@ -106,7 +107,7 @@ func (a *app) tryDevice(name string) doctor.Finding {
 		What: name + ": sends, RDMA writes and RDMA reads to itself arrive intact"}
 }
 
-// tryWay has the server examine its host, and exchanges messages with it.
+// tryWay makes the server examine its host, and exchanges messages with the server.
 func (a *app) tryWay(device, address string, control *controlFlags) []doctor.Finding {
 	plan, err := verified(fmt.Sprintf("%d,%d", doctor.Small, doctor.Large))
 	if err != nil {
@@ -156,8 +157,8 @@ func received(device string) int64 {
 }
 
 // whereLost finds out where messages were lost. It sends a datagram, and asks both ends how many
-// packets they have received since the run began: own is the count of this host at that time, there
-// the count of the server. A count is -1 if it is unknown.
+// packets they have received since the run began. The argument own is this host's count at that
+// time, and there is the server's count. A count is -1 if it is unknown.
 func (a *app) whereLost(client, server *result.Facts, own, there int64, address string,
 	control *controlFlags) (found []doctor.Finding) {
 	from, err1 := netip.ParseAddr(client.Address)

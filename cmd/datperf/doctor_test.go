@@ -10,9 +10,9 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// cable connects two soft devices, rxea and rxeb, by a pair of network devices whose packets pass
-// the network stack; devices of one host reach each other by no other way. overCable runs doctor
-// through it.
+// cable connects two soft devices, rxea and rxeb, by a pair of network devices. Their packets pass
+// the network stack, unlike the packets between other devices of one host. overCable runs doctor
+// over the cable.
 const (
 	cable = `modprobe veth
 		ip link add va mtu 9000 type veth peer name vb mtu 9000
@@ -36,7 +36,8 @@ const (
 		kill $server; wait $server; exit $status`
 )
 
-// misconfigurations of a host, each made in the virtual machine. The findings must name the cause.
+// misconfigurations lists wrong settings of a host, which the test makes in the virtual machine.
+// The findings must name the cause of each.
 var misconfigurations = map[string]struct {
 	make, undo string // shell
 	run        string // shell that runs doctor; empty: datperf doctor
@@ -163,8 +164,8 @@ var misconfigurations = map[string]struct {
 	},
 }
 
-// In the virtual machine, whose healthy host is ready, doctor names the cause of each
-// misconfiguration.
+// In the virtual machine, doctor names the cause of each misconfiguration. Without any, it says
+// ready.
 func TestMisconfigurations(t *testing.T) {
 	if os.Getenv("GODAT_TEST_DEVICE") != "rxe0" || !has("10.98.1.1") {
 		t.Skip("not in the virtual machine")

@@ -7,25 +7,25 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// forecast estimates the remaining time of a plan. Either all its runs have the same duration, or
-// all have the same number of operations.
+// forecast estimates the remaining time of a plan. It assumes that all runs of the plan have the
+// same duration, or that all have the same number of operations.
 type forecast struct {
 	c        *result.Case
 	began    time.Time     // start of the current run
 	ops      int64         // operations that the current run has measured
 	rest     int           // runs after the current one
 	done     int           // runs that are over
-	spent    time.Duration // their total time
-	overhead time.Duration // the part of spent beyond the durations of the cases
+	spent    time.Duration // total time of these runs
+	overhead time.Duration // the part of spent that exceeds the durations of the cases
 }
 
-// begin records the start of run n; of is the number of runs of the plan.
+// begin records the start of run n. The plan has of runs.
 func (f *forecast) begin(now time.Time, n, of int, c *result.Case) {
 	f.c, f.began, f.ops, f.rest = c, now, 0, of-n
 }
 
-// interval adds the operations of an interval to those of the current run. Only the initiating end
-// counts; if both ends initiate, only the client.
+// interval adds the operations of an interval to those of the current run. It counts only intervals
+// of the end that initiates. If both ends initiate, it counts those of the client.
 func (f *forecast) interval(iv *result.Interval) {
 	if f.c != nil && (iv.End == "server") == (f.c.Direction == result.In) {
 		f.ops += iv.Ops
@@ -44,14 +44,14 @@ func (f *forecast) end(now time.Time) {
 	f.c = nil
 }
 
-// left returns the time until the plan is over; ok is false while there is nothing to estimate it
-// from.
+// left returns the estimated time until the plan is done. It returns false while there is nothing
+// to estimate the time from.
 func (f *forecast) left(now time.Time) (left time.Duration, ok bool) {
 	if f.c == nil {
 		return 0, false
 	}
 	elapsed := now.Sub(f.began)
-	each := f.spent / time.Duration(max(f.done, 1)) // the time of a run
+	each := f.spent / time.Duration(max(f.done, 1)) // time of one run
 	switch duration := time.Duration(f.c.Duration); {
 	case duration > 0:
 		each = duration + f.overhead/time.Duration(max(f.done, 1))
@@ -70,7 +70,7 @@ func (f *forecast) left(now time.Time) (left time.Duration, ok bool) {
 	return left + time.Duration(f.rest)*each, true
 }
 
-// text formats the remaining time for the progress line, "" if it is unknown.
+// text formats the remaining time for the progress line. It returns "" if the time is unknown.
 func (f *forecast) text(now time.Time) string {
 	left, ok := f.left(now)
 	if !ok {

@@ -9,8 +9,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// The forecast knows the runs' durations, and learns what a run takes beyond that. Of runs of a
-// number of operations it knows the share that is done, and what earlier runs have taken.
+// If runs have a duration, the forecast uses it, and learns how much longer a run takes. If runs
+// have a number of operations, it uses the share that is done, and the time of earlier runs.
 func TestForecast(t *testing.T) {
 	start := time.Unix(1000, 0)
 	at := func(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }

@@ -8,33 +8,34 @@ import (
 	"time"
 )
 
-// finisher ends a command on a signal: Ctrl-C, SIGTERM (systemd, Kubernetes, timeout), or SIGHUP of
-// a closing terminal. On the first signal a measurement that has set gently ends with the results
-// so far, and on the second it is cancelled. A command without such a measurement is cancelled on
-// the first, and has harshTime to return unless it has set orderly. Once a command is cancelled,
-// the next signal ends the process.
+// finisher ends a command on a signal: Ctrl-C, SIGTERM (from systemd, Kubernetes or timeout), or
+// SIGHUP (from a terminal that closes). If a measurement has set gently, the first signal ends the
+// measurement and keeps the results so far, and the second signal cancels the command. Otherwise
+// the first signal cancels the command, which must then return within harshTime unless it has set
+// orderly. Once the command is cancelled, the next signal ends the process.
 type finisher struct {
 	signals chan os.Signal
 	gently  atomic.Bool
-	orderly atomic.Bool   // the command takes its time to end, for example to notify clients
-	now     chan struct{} // closed: end, keep results so far
+	orderly atomic.Bool   // the command may take longer than harshTime to end, for example to notify clients
+	now     chan struct{} // closed when the measurement must end and keep the results so far
 }
 
 const (
 	// gentleTime is how long a measurement may take to end after SIGTERM or SIGHUP. After this time
-	// the current run is dropped and the earlier runs are kept. The senders of these signals often
-	// send SIGKILL after 30 s.
+	// the current run is dropped, and the results of earlier runs are kept. Whoever sends these
+	// signals often sends SIGKILL after 30 s.
 	gentleTime = 10 * time.Second
-	// harshTime is how long a command may take to return after it was cancelled. One that waits for a
-	// file or computes does not see that it was.
+	// harshTime is how long a command may take to return after it was cancelled. Then the process
+	// ends. A command that waits for a file or computes does not notice that it was cancelled.
 	harshTime = time.Second
-	// echoTime is how long SIGTERM and SIGHUP count as the same signal as the one before: timeout of
-	// GNU sends its signal to the process and then to its group.
+	// echoTime is how long a repeated SIGTERM or SIGHUP counts as the same signal: GNU timeout
+	// sends its signal to the process, and then to the process's group.
 	echoTime = time.Second
 )
 
-// newFinisher starts to handle signals. exit ends the process. After patience, a measurement is
-// cancelled that does not end on SIGTERM or SIGHUP.
+// newFinisher starts to handle signals. The argument cancel cancels the command, and exit ends the
+// process. If a measurement does not end within patience after SIGTERM or SIGHUP, the command is
+// cancelled.
 func newFinisher(cancel, exit func(), patience time.Duration) *finisher {
 	f := &finisher{signals: make(chan os.Signal, 2), now: make(chan struct{})}
 	signal.Notify(f.signals, os.Interrupt, syscall.SIGTERM)

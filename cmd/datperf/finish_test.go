@@ -12,7 +12,7 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// signalled is a finisher, and what it has done.
+// signalled is a finisher, and a record of what it has done.
 type signalled struct {
 	*finisher
 	t                 *testing.T
@@ -42,8 +42,8 @@ func (s *signalled) comes(c <-chan struct{}) {
 	}
 }
 
-// A measurement that does not end after a SIGTERM is given up before what sent it gives up: what is
-// finished is written then.
+// A measurement that does not end after SIGTERM is cancelled, before whoever sent SIGTERM sends
+// SIGKILL. The runs that are complete are written.
 func TestTerminated(t *testing.T) {
 	s := newSignalled(t, true, 100*time.Millisecond)
 	s.send(syscall.SIGTERM)
@@ -51,8 +51,8 @@ func TestTerminated(t *testing.T) {
 	s.comes(s.cancelled)
 }
 
-// A measurement ends on the first signal and is cancelled on the second; the process ends on the
-// third.
+// A measurement ends on the first signal, and is cancelled on the second. On the third the process
+// ends.
 func TestSignals(t *testing.T) {
 	s := newSignalled(t, true, time.Hour)
 	s.send(os.Interrupt)
@@ -63,7 +63,7 @@ func TestSignals(t *testing.T) {
 	s.comes(s.exited)
 }
 
-// A signal that comes twice at once, as from timeout, counts once; another kind counts.
+// If the same signal comes twice at once, as from timeout, it counts once. Another signal counts.
 func TestEcho(t *testing.T) {
 	for _, sig := range []os.Signal{syscall.SIGTERM, syscall.SIGHUP} {
 		if signal.Ignored(sig) { // under nohup
@@ -80,8 +80,8 @@ func TestEcho(t *testing.T) {
 	}
 }
 
-// A command that does not look at its context ends some time after the first signal, or on the
-// next.
+// If a command does not notice that its context is cancelled, the process ends some time after the
+// first signal, or on the second signal.
 func TestDeaf(t *testing.T) {
 	s := newSignalled(t, false, time.Hour)
 	s.send(syscall.SIGTERM)

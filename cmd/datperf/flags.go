@@ -15,8 +15,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// planFlags are the flags that make a plan. The plan has every combination of the values of list
-// flags.
+// planFlags are the flags that determine a plan. Some flags take lists; the plan contains every
+// combination of the listed values.
 type planFlags struct {
 	tests, modes, layers, transports, directions, polls []string
 	sizes, memory, connect                              string
@@ -102,8 +102,8 @@ func (p *planFlags) register(c *cobra.Command) {
 	}
 }
 
-// given has the flags that take a number and whose default is computed or is "no limit". The two
-// texts of the error message are what the number must be, and what applies without the flag.
+// given lists the flags that take a number and whose default is computed or is "no limit". The
+// texts are for an error message: what the number must be, and what applies without the flag.
 var given = map[string]struct{ least, without string }{
 	"iters":     {"must be at least 1", defaultText},
 	"duration":  {"must be more than 0", "without the flag --iters counts"},
@@ -127,8 +127,8 @@ const (
 	limitText   = "without the flag there is no limit"
 )
 
-// checkGiven returns an error if a flag was given with a value that means the same as no flag: an
-// empty text, for example from an unset shell variable, or the number that stands for the default.
+// checkGiven returns an error if a flag was given a value that means the same as no flag: an empty
+// text, for example from an unset shell variable, or the number that stands for the default.
 func checkGiven(f *pflag.FlagSet) (err error) {
 	f.Visit(func(one *pflag.Flag) {
 		v, kind := one.Value.String(), one.Value.Type()
@@ -147,8 +147,8 @@ func checkGiven(f *pflag.FlagSet) (err error) {
 	return err
 }
 
-// meansDefault reports whether a flag of the table given has a value that stands for the default:
-// 0, or a negative number. For --warmup and --inline 0 is an ordinary value.
+// meansDefault reports whether the value of a flag stands for the flag's default: 0, or a negative
+// number. For --warmup and --inline, 0 is an ordinary value.
 func meansDefault(f *pflag.Flag) bool {
 	for v := range strings.SplitSeq(strings.Trim(f.Value.String(), "[]"), ",") {
 		zero := v == "" || v == "0" || v == "0s"
@@ -159,14 +159,14 @@ func meansDefault(f *pflag.Flag) bool {
 	return false
 }
 
-// notFinite reports whether a flag has the value NaN or an infinite one, which strconv accepts as
+// notFinite reports whether the value of a flag is NaN or infinite. strconv accepts both as
 // numbers.
 func notFinite(f *pflag.Flag) bool {
 	v, err := strconv.ParseFloat(f.Value.String(), 64)
 	return f.Value.Type() == "float64" && err == nil && (math.IsNaN(v) || math.IsInf(v, 0))
 }
 
-// seconds is the value of a duration flag. A text without a unit is a number of seconds.
+// seconds is the value of a duration flag. If the text has no unit, it is a number of seconds.
 type seconds time.Duration
 
 func (s *seconds) String() string {
@@ -193,8 +193,8 @@ func (s *seconds) Set(text string) error {
 	return err
 }
 
-// plan returns all combinations of the flags' values. The layer varies fastest, so that cases that
-// differ only in the layer follow one another.
+// plan returns a plan with all combinations of the flags' values. The layer varies fastest, so that
+// cases that differ only in the layer follow one another.
 func (p *planFlags) plan() (engine.Plan, error) {
 	plan := engine.Plan{Repeats: p.repeats}
 	sizes := []int{0}
@@ -242,7 +242,7 @@ func (p *planFlags) plan() (engine.Plan, error) {
 	for i := range cases {
 		c := &cases[i]
 		c.Complete()
-		if !seen[*c] { // atomics have one size, whatever the sweep
+		if !seen[*c] { // atomics have one size, whatever --size says
 			seen[*c] = true
 			plan.Cases = append(plan.Cases, *c)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// checkArgs compares the number of arguments with the names in the command's use line. A name in
+// checkArgs checks the number of arguments against the names in the command's use line. A name in
 // brackets is optional. A name with dots stands for any number of arguments.
 func checkArgs(c *cobra.Command, args []string) error {
 	names := strings.Fields(c.Use)[1:]
@@ -41,7 +41,7 @@ func checkArgs(c *cobra.Command, args []string) error {
 
 const groupKey = "group"
 
-// addFlags registers flags as a group of the command's help.
+// addFlags calls register, and adds the flags that it registers as one group of the command's help.
 func addFlags(c *cobra.Command, group string, register func(*pflag.FlagSet)) {
 	f := pflag.NewFlagSet(group, pflag.ContinueOnError)
 	f.SortFlags = false
@@ -50,8 +50,8 @@ func addFlags(c *cobra.Command, group string, register func(*pflag.FlagSet)) {
 	c.Flags().AddFlagSet(f)
 }
 
-// computed marks flags whose default depends on other values. The help then prints no default for
-// them; their usage text describes it.
+// computed marks flags whose default depends on other values. The help prints no default for such a
+// flag; its usage text describes the default.
 func computed(f *pflag.FlagSet, names ...string) {
 	for _, name := range names {
 		one := f.Lookup(name)
@@ -59,7 +59,7 @@ func computed(f *pflag.FlagSet, names ...string) {
 	}
 }
 
-// deviceFlag registers --device; the shell completes the devices of this host.
+// deviceFlag adds --device. The shell can complete its value to a device of this host.
 func deviceFlag(c *cobra.Command, usage string) *string {
 	v := c.Flags().String("device", "", usage)
 	complete := func(*cobra.Command, []string, string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
@@ -72,7 +72,7 @@ func deviceFlag(c *cobra.Command, usage string) *string {
 	return v
 }
 
-// flagsByGroup formats the flags for the help by group, the flags without a group first.
+// flagsByGroup formats the flags for the help, by group. The flags without a group come first.
 func (a *app) flagsByGroup(f *pflag.FlagSet) string {
 	groups := []string{""}
 	sets := map[string]*pflag.FlagSet{}

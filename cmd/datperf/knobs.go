@@ -7,7 +7,7 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// registerKnobs adds the flags of a connection's path, which apply to both ends.
+// registerKnobs adds the flags that set the path of a connection. They apply to both ends.
 func registerKnobs(f *pflag.FlagSet, k *result.Knobs) {
 	f.Var(result.KnobFlag{Knob: &k.TOS}, "tos", "IP type of service of the packets, or traffic class: DSCP << 2, 0 to 255")
 	f.Var(result.KnobFlag{Knob: &k.TOS, Scale: 4, Most: 63}, "dscp", "the upper six bits of --tos, 0 to 63")
@@ -32,7 +32,7 @@ func checkKnobs(f *pflag.FlagSet) error {
 // numaValues are the values of --numa.
 var numaValues = []string{"near", "any"}
 
-// numaFlag adds --numa, which applies to one end.
+// numaFlag adds --numa, which applies to this end only.
 func numaFlag(c *cobra.Command) *string {
 	v := c.Flags().String("numa", "near", "`where` the measuring loops of this end run: near (on the processors of the "+
 		"device's NUMA node), or any; --cpu goes before it")
@@ -48,7 +48,7 @@ func anyNode(numa string) (bool, error) {
 	return numa == "any", nil
 }
 
-// gidFlag adds --gid-index, which applies to one end.
+// gidFlag adds --gid-index, which applies to this end only.
 func gidFlag(f *pflag.FlagSet, short string) *result.Knob {
 	k := new(result.Knob)
 	f.VarP(result.KnobFlag{Knob: k, Most: 255}, "gid-index", short,

@@ -1,5 +1,6 @@
-// Command datperf measures an RDMA fabric: latency, bandwidth and message rate of sends, RDMA reads
-// and writes and atomics, through package udat or straight through package cverbs.
+// Command datperf measures an RDMA fabric: the latency, bandwidth and message rate of sends, RDMA
+// reads, RDMA writes and atomics. It measures through package udat, or directly through package
+// cverbs.
 package main
 
 import (
@@ -16,8 +17,9 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// spareP gives a process with one processor a second P of Go's scheduler. A goroutine loses its P
-// in each call into C of more than 20 us, and would wait for the only one: see docs/waiting.md.
+// spareP gives a process that has only one P of Go's scheduler a second one. A goroutine loses its
+// P during each call into C that takes more than 20 us, and would have to wait to get back the only
+// P: see docs/waiting.md.
 func spareP() {
 	if runtime.GOMAXPROCS(0) == 1 && os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(2)

@@ -42,8 +42,9 @@ func TestScripts(t *testing.T) {
 			env.Setenv("LD_PRELOAD", os.Getenv("LD_PRELOAD")) // the loop device's library
 			return nil
 		},
-		// verbs: GODAT_TEST_DEVICE names a verbs device; loop: that is the loop device; bare: there is
-		// none at all; guest: it is rxe0 in the virtual machine; root: the tests run as root.
+		// verbs: GODAT_TEST_DEVICE names a verbs device. loop: that device is the loop device.
+		// bare: this host has no verbs device. guest: that device is rxe0 in the virtual machine.
+		// root: the tests run as root.
 		Condition: func(cond string) (bool, error) {
 			switch cond {
 			case "verbs":
@@ -76,7 +77,8 @@ func has(addr string) bool {
 	return slices.ContainsFunc(all, func(a net.Addr) bool { return strings.HasPrefix(a.String(), addr+"/") })
 }
 
-// status runs a command that must end with a status: status 2 datperf local --size 0.
+// status runs a command that must end with a given exit status, as in: status 2 datperf local
+// --size 0.
 func status(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: status N COMMAND...")
@@ -119,8 +121,8 @@ func listening(ts *testscript.TestScript, neg bool, ports []string) {
 	}
 }
 
-// stranger listens on a port, puts its address into an environment variable, and greets whoever
-// connects with a text.
+// stranger listens on a port and sets an environment variable to its address. To each connection it
+// sends a text.
 func stranger(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: stranger VARIABLE TEXT...")
@@ -142,7 +144,7 @@ func stranger(ts *testscript.TestScript, neg bool, args []string) {
 	}()
 }
 
-// get prints the status and the body of an answer over HTTP.
+// get prints the status and the body of an HTTP response.
 func get(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 1 || len(args) > 2 {
 		ts.Fatalf("usage: get URL [PATTERN]")
@@ -163,8 +165,8 @@ func get(ts *testscript.TestScript, neg bool, args []string) {
 	fmt.Fprint(ts.Stdout(), answer)
 }
 
-// Idle connections to the port of the metrics take a bounded number of descriptors, and make way
-// for others at once.
+// Idle connections to the port of the metrics use a bounded number of descriptors. New connections
+// replace the oldest at once.
 func TestMetricsLimits(t *testing.T) {
 	var log strings.Builder
 	stop, err := servePrometheus("127.0.0.1:0", func(w io.Writer) error {
@@ -198,7 +200,7 @@ func TestMetricsLimits(t *testing.T) {
 	assert.Equal(t, string(body), "up 1\n")
 }
 
-// fullDisk takes a number of bytes more.
+// fullDisk is a disk on which a number of bytes still fit.
 type fullDisk struct {
 	io.Writer
 	room int
@@ -213,7 +215,7 @@ func (d *fullDisk) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Where the disk becomes full, no half of a document stays, and no half of a line of events.
+// If the disk becomes full, no part of a document and no part of a line of events remains.
 func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	full := func(name string) *sink {

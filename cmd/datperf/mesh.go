@@ -103,7 +103,7 @@ func withPort(address string, port int) string {
 	return net.JoinHostPort(strings.Trim(address, "[]"), strconv.Itoa(port))
 }
 
-// readHosts reads a list of hosts from a file: the first word of each line. It skips empty lines
+// readHosts reads hosts from a file, one per line: the first word of the line. It skips empty lines
 // and comments.
 func readHosts(file string) (hosts []string, err error) {
 	in := os.Stdin
@@ -155,7 +155,7 @@ func (a *app) runMesh(m *engine.Mesh, out *outputs) error {
 	doc.Command, doc.Title, doc.Labels = append([]string{"datperf"}, a.args...), out.title, out.labels
 	report.Mesh(people, doc.Mesh)
 	failed, all := doc.Mesh.Failed()
-	if failed == all { // files keep their content
+	if failed == all { // without any result, existing files keep their content
 		files.drop()
 	} else {
 		err = errors.Join(err, files.write(doc))

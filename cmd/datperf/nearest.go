@@ -6,7 +6,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// nearest returns the flag name that is most similar to a mistyped one, "" if none is similar.
+// nearest returns the flag name that is most similar to a mistyped name, or "" if no flag name is
+// similar.
 func nearest(f *pflag.FlagSet, name string) string {
 	var names []string
 	f.VisitAll(func(one *pflag.Flag) {

@@ -14,8 +14,7 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// outputs are the destinations of a measurement's results, and the limits that the results must
-// reach.
+// outputs says where a measurement's results go, and which limits they must meet.
 type outputs struct {
 	json, ndjson, csv, markdown, html string
 
@@ -59,7 +58,8 @@ func (o *outputs) registerTitle(f *pflag.FlagSet) {
 	f.Var((*labels)(&o.labels), "label", "`name=value` for the documents; may be repeated")
 }
 
-// labels is the value of --label. Each use adds one label, whose value is taken as it is.
+// labels is the value of --label. Each use of the flag adds one label. The label's value may
+// contain any character.
 type labels map[string]string
 
 func (l *labels) String() string { return "" }
@@ -88,7 +88,8 @@ func (o *outputs) registerLimits(c *cobra.Command) {
 	})
 }
 
-// registerForms registers the formats that datperf report can also write from a stored document.
+// registerForms adds the flags for formats that datperf report can also write, from a stored
+// document.
 func (o *outputs) registerForms(f *pflag.FlagSet) {
 	f.StringVar(&o.html, "html", "", "a page with plots, that opens without a network, to this `file`")
 	f.StringVar(&o.csv, "csv", "", "a row per run, to this `file`")
@@ -116,8 +117,8 @@ func (o *outputs) forms() []form {
 }
 
 // check returns an error if two formats would go to standard output, if --report-gbits is given
-// without --perftest, or if no case measures the figure of a limit. forProgram reports whether a
-// format goes to standard output; text for people must then go to standard error.
+// without --perftest, or if a limit is for a figure that no case measures. forProgram reports
+// whether a format goes to standard output. If so, text for people must go to standard error.
 func (o *outputs) check(cases []result.Case) (forProgram bool, err error) {
 	var there []string
 	for _, f := range append(o.forms(), form{flag: "ndjson", file: o.ndjson}) {
@@ -142,14 +143,14 @@ type sink struct {
 	form
 	w     io.Writer
 	file  *os.File // nil: standard output
-	made  bool     // the file was not there before
-	begun bool     // its content has been replaced
-	size  int64    // of what was written, in bytes
+	made  bool     // the file did not exist before
+	begun bool     // the file's old content has been replaced
+	size  int64    // bytes written so far
 }
 
-// Write appends to the output. Before the first Write to a regular file, the file is truncated. If
-// a Write fails, a regular file keeps nothing of it. So a full disk leaves no half line of
-// --ndjson.
+// Write appends to the output. If the output is a regular file, the first Write truncates it, and a
+// Write that fails leaves none of its bytes in the file. So a full disk does not leave half a line
+// of --ndjson.
 func (s *sink) Write(b []byte) (int, error) {
 	if !s.begun {
 		if err := s.cut(0); err != nil {
@@ -165,7 +166,7 @@ func (s *sink) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// cut shortens a regular file to its first bytes.
+// cut truncates a regular file to the given size. For any other output it does nothing.
 func (s *sink) cut(size int64) error {
 	if s.file == nil {
 		return nil
@@ -179,8 +180,8 @@ func (s *sink) cut(size int64) error {
 	return s.file.Truncate(size)
 }
 
-// open opens all files before the measurement, so that an unwritable file is an error then. Files
-// keep their content until they are written.
+// open opens all files. It is called before the measurement, so that a file that cannot be written
+// is reported in time. A file keeps its content until it is written.
 func (o *outputs) open(stdout io.Writer) (sinks, error) {
 	var all sinks
 	for _, f := range o.forms() {
@@ -224,8 +225,8 @@ func (all sinks) write(d *result.Document) error {
 
 func (s *sink) put(d *result.Document) error { return s.finish(s.write(s, d)) }
 
-// finish closes a file. One whose document could not be written completely keeps no part of it; if
-// it is new, it is removed.
+// finish closes a file. The argument err is the error of writing the document. If the document
+// could not be written completely, finish empties the file, or removes the file if it is new.
 func (s *sink) finish(err error) error {
 	if s.file == nil {
 		return err
@@ -242,8 +243,8 @@ func (s *sink) finish(err error) error {
 	return err
 }
 
-// drop closes the files. A file that was not written to keeps its content, or is removed if open
-// created it.
+// drop closes the files. A file that was not written keeps its content. If open created that file,
+// drop removes it.
 func (all sinks) drop() {
 	for _, s := range all {
 		s.drop()
@@ -260,7 +261,7 @@ func (s *sink) drop() {
 	}
 }
 
-// judge prints the limits that the runs missed, and returns errMissed if there are any.
+// judge prints the limits that the runs missed. It returns errMissed if they missed any.
 func (o *outputs) judge(runs []result.Run, w io.Writer) error {
 	missed := o.limits.Missed(runs)
 	for _, text := range missed {

@@ -7,14 +7,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Flags whose values are files that a command reads, and files that it writes.
+// The flags that name a file that a command reads, and the flags that name a file that it writes.
 var (
 	readFlags    = []string{"secret", "hosts"}
 	writtenFlags = []string{"json", "csv", "markdown", "html", "ndjson"}
 )
 
 // checkOverwrite returns an error if an output of a command would overwrite one of its inputs or
-// another output. read are the inputs that are not values of flags.
+// another output. The argument read lists the inputs that are not named by flags.
 func checkOverwrite(c *cobra.Command, read []string) error {
 	read = append(read[:len(read):len(read)], fileFlags(c, readFlags)...)
 	var written, flags []string
@@ -36,7 +36,8 @@ func checkOverwrite(c *cobra.Command, read []string) error {
 	return nil
 }
 
-// fileFlags returns the values of those of the flags that the command has and that name a file.
+// fileFlags returns the files that the given flags of the command name. It skips flags that the
+// command does not have, or that name no file.
 func fileFlags(c *cobra.Command, flags []string) (files []string) {
 	for _, name := range flags {
 		if f := c.Flags().Lookup(name); f != nil && f.Value.String() != "" && f.Value.String() != "-" {
@@ -46,8 +47,8 @@ func fileFlags(c *cobra.Command, flags []string) (files []string) {
 	return files
 }
 
-// sameFile reports whether two names are those of one file, also if it does not exist yet. Two
-// names of a device, for example a terminal, are different outputs.
+// sameFile reports whether two names denote the same file, even if the file does not exist yet. Two
+// names of a device, for example of a terminal, count as different outputs.
 func sameFile(a, b string) bool {
 	x, err1 := os.Stat(a)
 	y, err2 := os.Stat(b)
@@ -57,11 +58,11 @@ func sameFile(a, b string) bool {
 	return canonical(a) == canonical(b)
 }
 
-// maxLinks is how many symbolic links Linux follows in a name.
+// maxLinks is how many symbolic links Linux follows to resolve a name.
 const maxLinks = 40
 
-// canonical returns the absolute name of a file without symbolic links. The file itself, to which
-// the last link leads, need not exist.
+// canonical returns the absolute name of a file, with all symbolic links resolved. The file to
+// which the last link leads need not exist.
 func canonical(file string) string {
 	if abs, err := filepath.Abs(file); err == nil {
 		file = abs

@@ -27,8 +27,8 @@ func checkPeer(peer string) error {
 	return nil
 }
 
-// perftestPeer measures against one of perftest's programs: as its client, or without an argument
-// as the server of one client.
+// perftestPeer measures against one of perftest's programs. With an address in args it is the
+// client. Without one it is the server, for one client.
 func (a *app) perftestPeer(cl *engine.Client, plan engine.Plan, args []string, port int,
 	peer string) (*result.Document, error) {
 	if err := engine.PerftestPlan(&plan, peer == peerPerftestCM); err != nil {
@@ -76,7 +76,7 @@ func (a *app) servePerftest(cl *engine.Client, conn net.Conn, plan engine.Plan) 
 	return doc, err
 }
 
-// perftestCM is perftestPeer over the connection manager.
+// perftestCM does what perftestPeer does, for programs that connect by the connection manager.
 func (a *app) perftestCM(cl *engine.Client, plan engine.Plan, args []string, port int) (*result.Document, error) {
 	ctx, cancel := context.WithCancel(a.ctx)
 	defer cancel()
@@ -102,7 +102,7 @@ func (a *app) perftestCM(cl *engine.Client, plan engine.Plan, args []string, por
 	return a.servePerftest(cl, conn, plan)
 }
 
-// runPerftest is runPlan against one of perftest's programs.
+// runPerftest does what runPlan does, against one of perftest's programs.
 func (a *app) runPerftest(cl engine.Client, plan engine.Plan, out *outputs, args []string, port int,
 	peer string) error {
 	return a.runPlan(cl, plan, out, args,

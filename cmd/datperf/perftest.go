@@ -15,11 +15,11 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// perftestSignalAll is the message size beyond which perftest's bandwidth programs signal each
-// request.
+// perftestSignalAll is a message size. For larger messages perftest's bandwidth programs signal
+// each request.
 const perftestSignalAll = 8 << 10
 
-// perftestFlags are the flags of perftest's programs that datperf supports.
+// perftestFlags are those flags of perftest's programs that datperf supports.
 type perftestFlags struct {
 	device, connection, atomic, size      string
 	port, ibPort                          int
@@ -158,7 +158,7 @@ func (p *perftestFlags) plan(test, mode string) (engine.Plan, error) {
 	return plan, nil
 }
 
-// limits returns the limits of perftest's verifier flags. --limit_bw has the unit of the printed
+// limits returns the limits that perftest's flags set. --limit_bw is in the unit of the printed
 // columns.
 func (p *perftestFlags) limits() result.Limits {
 	gbit := p.limitBW
@@ -190,7 +190,7 @@ func (a *app) perftest() *cobra.Command {
 	return c
 }
 
-// perftestProgram returns the command for one of perftest's programs.
+// perftestProgram returns the command that does what one of perftest's programs does.
 func (a *app) perftestProgram(program, test, mode string) *cobra.Command {
 	c := &cobra.Command{
 		Use: program + " [HOST]", Short: "as perftest's " + program, Args: checkArgs,

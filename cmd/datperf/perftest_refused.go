@@ -6,9 +6,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// perftestRefused maps the reason of a refusal to the flags of perftest's programs that datperf
-// refuses for that reason. A flag is its name, a slash and its short name if there is one, and = if
-// it takes a value.
+// perftestRefused lists the flags of perftest's programs that datperf refuses, by the reason. Each
+// flag is its name, followed by a slash and its short name if it has one, and by = if it takes a
+// value.
 var perftestRefused = map[string]string{
 	"the connection manager takes the route's":                                    "hop_limit/L= flow_label= dlid=",
 	"the connection manager takes the path's":                                     "pkey_index=",
@@ -53,7 +53,7 @@ var perftestRefused = map[string]string{
 	"connections end when both ends are done":               "wait_destroy=",
 }
 
-// registerRefused adds the refused flags, which the help does not list.
+// registerRefused adds the refused flags. The help does not list them.
 func registerRefused(f *pflag.FlagSet) {
 	for why, names := range perftestRefused {
 		for _, text := range strings.Fields(names) {
@@ -69,7 +69,7 @@ func registerRefused(f *pflag.FlagSet) {
 	}
 }
 
-// checkRefused returns an error with the reason if a refused flag was given.
+// checkRefused returns an error with the reason if the user gave a refused flag.
 func checkRefused(f *pflag.FlagSet) (err error) {
 	f.Visit(func(one *pflag.Flag) {
 		why, refused := strings.CutPrefix(one.Usage, "refused: ")
@@ -85,7 +85,7 @@ func checkRefused(f *pflag.FlagSet) (err error) {
 	return err
 }
 
-// accepted are perftest's flags that ask for what datperf does anyway.
+// accepted lists perftest's flags that ask for something that datperf always does.
 var accepted = []struct{ name, short, usage string }{
 	{"CPU-freq", "F", "accepted: clocks are those of the kernel"},
 	{"comm_rdma_cm", "z", "accepted: always so; refused with --peer perftest"},

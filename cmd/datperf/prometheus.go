@@ -11,16 +11,17 @@ import (
 	"github.com/godat/godat/internal/perf/engine"
 )
 
-// Bounds of the HTTP server for the metrics. metricsConns is the largest number of connections; one
-// more closes the oldest. metricsTime bounds each request, each response and the idle time between
-// two requests.
+// Limits of the HTTP server for the metrics. metricsConns is the largest number of connections;
+// when one more arrives, the server closes the oldest. metricsTime limits each request, each
+// response, and the idle time between two requests.
 const (
 	metricsConns = 64
 	metricsTime  = 5 * time.Second
 )
 
-// servePrometheus serves GET /metrics on an address until the caller calls stop. If ready is not
-// nil it also serves GET /ready, with status 200, or 503 and the error of ready.
+// servePrometheus serves GET /metrics on an address until stop is called. If ready is not nil, it
+// also serves GET /ready: the status is 200 if ready returns nil, otherwise 503 with the error as
+// text.
 func servePrometheus(address string, write func(io.Writer) error, ready func() error,
 	stderr io.Writer) (stop func() error, err error) {
 	ln, err := net.Listen("tcp", address)

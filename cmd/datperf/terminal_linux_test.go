@@ -12,8 +12,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// newTerminal returns the two ends of a terminal of a width: that of the program, and that of who
-// sees it.
+// newTerminal returns the two ends of a terminal of a given width: inside is the program's end,
+// outside is the end that displays the text.
 func newTerminal(t *testing.T, width uint16) (inside, outside *os.File) {
 	outside, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -47,8 +47,8 @@ func progressOn(t *testing.T, width uint16, kind string) string {
 	return seen.String()
 }
 
-// The progress line is shorter than the terminal, whose last column some terminals wrap. A terminal
-// that cannot erase a line has none.
+// The progress line is shorter than the terminal is wide, because some terminals begin a new line
+// after the last column. On a terminal that cannot erase a line there is no progress line.
 func TestProgressLine(t *testing.T) {
 	for _, width := range []uint16{40, 80} {
 		lines := strings.Split(progressOn(t, width, "xterm"), eraseLine)

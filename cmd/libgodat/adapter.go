@@ -25,24 +25,24 @@ type adapter struct {
 	safe     C.DAT_BOOLEAN // is_thread_safe of dat.conf
 	strict   bool
 	self     *entry
-	maxIOV   int // most segments of a post
+	maxIOV   int // the largest number of segments of a post
 
 	mu       sync.Mutex
-	entries  map[*entry]struct{} // of handles that are not freed
+	entries  map[*entry]struct{} // the handles that are not freed
 	reserved []*entry            // reserved service points whose request has not been dequeued
 
 	specific                       []udat.NamedAttr
 	cTransport, cVendor, cSpecific *C.DAT_NAMED_ATTR // named attributes in memory of C
 }
 
-// lineKey identifies a line of dat.conf: a name may have one for threadsafe and one for
+// lineKey identifies a line of dat.conf: a name may have one line with threadsafe and one with
 // nonthreadsafe.
 type lineKey struct {
 	name string
 	safe bool
 }
 
-// instance is what a line of dat.conf says.
+// instance has the settings of a line of dat.conf.
 type instance struct {
 	device string
 	strict bool
@@ -51,8 +51,8 @@ type instance struct {
 var instances sync.Map // from lineKey to instance
 
 // godat_name records the name of an adapter in dat.conf with its ia_params, "DEVICE [strict]".
-// Without params the device is what follows godat- in the name. It returns 0 for params that it
-// does not understand, else 1.
+// Without params the device is what follows godat- in the name. It returns 1, or 0 if it does not
+// understand the params.
 //
 //export godat_name
 func godat_name(name *C.char, safe C.DAT_BOOLEAN, params *C.char) C.int {
@@ -167,7 +167,7 @@ func specificAttrs(a *udat.IAAttr, p *udat.ProviderAttr) []udat.NamedAttr {
 }
 
 // extended reports whether the device has any operation of the InfiniBand extension. iWARP devices
-// have none: dtest and dtestx take the adapter's word for it.
+// have none. dtest and dtestx rely on what the adapter reports.
 func extended(p *udat.ProviderAttr) bool {
 	return p.Specific(udat.AttrImmediateData) == "TRUE" || p.Specific(udat.AttrFetchAndAdd) == "TRUE"
 }

@@ -8,10 +8,10 @@ import "C"
 import "unsafe"
 
 // godat_call runs a function that cgo exports, with the arguments that cgo passes. It first makes
-// room on the goroutine's stack. If a signal arrives while a thread of the program runs Go, the
-// handler runs on that stack, unless the handler has a stack of its own. The handler has at least
-// 160 KiB, also before there is room: the garbage collector halves a stack of which less than a
-// quarter is in use, once before each call at most.
+// room on the goroutine's stack, because a signal may arrive while a thread of the program runs Go.
+// A handler without a stack of its own then runs on this stack. Such a handler always has at least
+// 160 KiB, even before room has run. Between two calls, less than a quarter of the stack is in use,
+// so the garbage collector may halve the stack, but at most once before each call.
 //
 //export godat_call
 func godat_call(function, arguments unsafe.Pointer) {
@@ -30,7 +30,8 @@ func room(fill bool) {
 	}
 }
 
-// weigh makes a call while 144 KiB of the stack are in use, so that it is not halved.
+// weigh makes a call while 144 KiB of the stack are in use, so that the garbage collector does not
+// halve the stack.
 //
 //go:noinline
 func weigh(fill bool, call func(unsafe.Pointer), arguments unsafe.Pointer) {

@@ -161,7 +161,8 @@ func godat_ep_query(h C.DAT_EP_HANDLE, mask C.DAT_EP_PARAM_MASK, out *C.DAT_EP_P
 }
 
 // epMask translates the mask of dat_ep_modify. DAT 2.0 has inserted the bit COMM below the bits of
-// the attributes; epMask shifts the bits between COMM and the attributes back by one.
+// the attributes; epMask removes it, and shifts the bits between COMM and the attributes down by
+// one.
 func epMask(mask C.DAT_EP_PARAM_MASK) udat.EPField {
 	const below = C.DAT_EP_FIELD_COMM - 1
 	low := uint64(mask) & 0xfff

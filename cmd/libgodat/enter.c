@@ -27,7 +27,7 @@ enum { IN_C, ASKING, IN_GO, IN_AGENT };
 static __thread __attribute__((tls_model("initial-exec"))) struct {
 	int state;
 	int starting; // Go has not yet set the thread's signal mask
-	char *top;    // of the thread's stack for Go
+	char *top;    // the top of the thread's stack for Go
 } self;
 
 static pthread_key_t at_exit;
@@ -127,13 +127,14 @@ static struct sigaction handler_of(int sig)
 // Go unblocks SIGCHLD and SIGPROF in every thread that it starts, and in a thread that enters for
 // the first time. It does so by a system call, which the linker cannot wrap. The same call unblocks
 // SIGSTKFLT, which Linux never sends. So each of these threads has a SIGSTKFLT pending before the
-// call, and the handler blocks the two again before anything else runs.
+// call. The call delivers SIGSTKFLT, and its handler (masked) blocks SIGCHLD and SIGPROF again
+// before anything else runs.
 
 static void masked(int sig, siginfo_t *info, void *context)
 {
 	sigset_t *mask = &((ucontext_t *)context)->uc_sigmask;
 
-	if (!self.starting) { // somebody else has sent it
+	if (!self.starting) { // this SIGSTKFLT was not raised by expect
 		signal(sig, SIG_DFL);
 		raise(sig);
 		return;
@@ -144,7 +145,7 @@ static void masked(int sig, siginfo_t *info, void *context)
 }
 
 // expect prepares the thread for the call by which Go unblocks signals. If the program has a
-// handler for SIGSTKFLT, that remains the program's, and the two signals stay unblocked.
+// handler for SIGSTKFLT, the program keeps this handler, and SIGCHLD and SIGPROF stay unblocked.
 static void expect(void)
 {
 	self.starting = handler_of(SIGSTKFLT).sa_sigaction == masked;
@@ -195,8 +196,8 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(
 	return err;
 }
 
-// first makes the first call of a thread into Go. Go changes the thread's signal mask in that call,
-// and first restores it.
+// first makes the first call of a thread into Go. Go changes the thread's signal mask in this call.
+// After the call, first restores the mask.
 static void first(go_function *function, void *arguments, int size, size_t context)
 {
 	char *top = stack();
@@ -213,7 +214,7 @@ static void first(go_function *function, void *arguments, int size, size_t conte
 	pthread_sigmask(SIG_SETMASK, &mask, NULL);
 }
 
-static void (*go_handler)(int, siginfo_t *, void *); // of all signals that Go handles
+static void (*go_handler)(int, siginfo_t *, void *); // Go's handler, the same for all signals that Go handles
 
 static go_function *godat_call_in_go; // NULL before the first call of godat_call
 
@@ -278,20 +279,20 @@ void godat_agent(DAT_AGENT_FUNC func, DAT_PVOID data, DAT_EVD_HANDLE evd)
 }
 
 // before_go blocks all signals while Go starts, so that Go's threads get only the signals that Go
-// unblocks itself, less those of masked. after_go restores the mask. The library is linked with
-// asyncpreemptoff, so that Go neither unblocks SIGURG nor sends it: the program may have a handler
-// for it.
+// itself unblocks, except SIGCHLD and SIGPROF, which masked blocks again. after_go restores the
+// mask. The library is linked with asyncpreemptoff, so that Go neither unblocks SIGURG nor sends
+// it: the program may have a handler for it.
 
 static sigset_t mask;
 
-static const int handled[] = {SIGSEGV, SIGBUS, SIGFPE, SIGPIPE, SIGURG}; // by Go
+static const int handled[] = {SIGSEGV, SIGBUS, SIGFPE, SIGPIPE, SIGURG}; // signals that Go handles
 
 enum { HANDLED = sizeof handled / sizeof *handled };
 
 static struct sigaction before[HANDLED];
 
 // forked gives the child the program's handlers back. Go's handler may wait for Go's threads, which
-// the child does not have: a child that crashed did not end.
+// the child does not have. With this handler a child that crashed would not end.
 static void forked(void)
 {
 	child = 1;

@@ -13,8 +13,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// debug makes code print the text of errors, which a DAT_RETURN cannot carry. Errors that say that
-// there is no event are not printed.
+// debug makes the function code print the text of errors, which a DAT_RETURN cannot carry. Errors
+// that only report that there is no event are not printed.
 var debug = os.Getenv("GODAT_DEBUG") != ""
 
 // code returns the DAT_RETURN of DAT 2.0 for an error of udat.

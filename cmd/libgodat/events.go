@@ -195,8 +195,8 @@ func putPrivate(c *C.godat_handle, data []byte) C.DAT_COUNT {
 	return C.DAT_COUNT(copy(unsafe.Slice((*byte)(&c.private_data[0]), C.GODAT_PRIVATE), data))
 }
 
-// inGo is how long a wait blocks in Go, where it wakes fastest, before its thread blocks in C,
-// where a signal can end it.
+// inGo is how long a wait first blocks in Go, where it wakes fastest. After that its thread blocks
+// in C, where a signal can end the wait.
 const inGo = 10 * time.Millisecond
 
 // split splits a DAT timeout into its parts in Go and in C.
@@ -215,8 +215,8 @@ type wait struct {
 	fd     int
 	cancel context.CancelFunc
 	done   chan struct{}
-	event  udat.Event // of an EVD
-	evd    *udat.EVD  // of a CNO
+	event  udat.Event // the event that a wait on an EVD has taken
+	evd    *udat.EVD  // the EVD that a wait on a CNO returns
 	more   int
 	err    error
 }
@@ -300,7 +300,8 @@ func godat_evd_wait_end(id C.uintptr_t, out *C.godat_event, more *C.DAT_COUNT) C
 	return C.DAT_SUCCESS
 }
 
-// agent is a function of the program that a CNO calls, and the data that it passes to the function.
+// agent is a function of the program that a CNO calls, and the data that the CNO passes to the
+// function.
 type agent struct {
 	call C.DAT_AGENT_FUNC
 	data C.DAT_PVOID

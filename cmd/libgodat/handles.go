@@ -20,16 +20,16 @@ type entry struct {
 	ia        *adapter
 	slot      slot
 	lmr       atomic.Pointer[udat.LMR] // the region of the latest post
-	rawPoll   bool                     // QUEUE_EMPTY has no error bit, as with C DAPL
-	agent     agent                    // of a CNO
+	rawPoll   bool                     // an empty queue returns QUEUE_EMPTY without the error bit, as with C DAPL
+	agent     agent                    // the agent of a CNO
 	extension C.DAT_EVD_FLAGS          // DAT_IB_EVD_EXTENSION_FLAG, if an EVD has it
 	untaken   atomic.Pointer[wait]     // the wait of a cancelled thread, with its event
-	request   reserved                 // of a reserved service point
+	request   reserved                 // the arguments of a reserved service point
 }
 
-// Each C handle has its own slot for ever, which depends on its place in the memory of handles. A
-// freed handle is reused only after quarantine more handles have been freed. Until then calls with
-// the freed handle return INVALID_HANDLE.
+// Each C handle has a slot of its own for ever. The position of the handle in the memory of handles
+// determines the slot. A freed handle is reused only after quarantine more handles have been freed.
+// Until then calls with the freed handle return INVALID_HANDLE.
 const quarantine = 4096
 
 type slot = *atomic.Pointer[entry]
@@ -109,7 +109,8 @@ func find[T udat.Handle](h C.DAT_HANDLE) (object T, e *entry) {
 	return object, e
 }
 
-// optional is find for an argument that may be DAT_HANDLE_NULL; ok is false for a bad handle.
+// optional is like find, for an argument that may be DAT_HANDLE_NULL. ok is false if the handle is
+// bad.
 func optional[T udat.Handle](h C.DAT_HANDLE) (object T, ok bool) {
 	if h == nil {
 		return object, true
@@ -148,7 +149,7 @@ func (e *entry) free() {
 	delete(e.ia.entries, e)
 	e.ia.mu.Unlock()
 	if !e.slot.CompareAndSwap(e, nil) {
-		return // another call has freed it
+		return // another call has freed the handle
 	}
 	atomic.StoreUint32((*uint32)(&e.c.kind), 0)
 	handles.Lock()

@@ -8,7 +8,7 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestWrongCalls: no argument of a C program ends it, and the answer has the right type.
+// TestWrongCalls: no argument of a C program ends the program, and each answer has the right type.
 func TestWrongCalls(t *testing.T) {
 	for _, device := range []string{"mem0", "loop0"} {
 		t.Run(device, func(t *testing.T) {

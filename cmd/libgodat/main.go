@@ -1,6 +1,6 @@
-// Libgodat is a DAT 2.0 provider made of package udat: a shared library that the unmodified libdat2
-// loads, so that C programs written for uDAPL run on godat. Built as a program, it prints the
-// lines of dat.conf that name the devices of this host. docs/provider.md says how to use both.
+// Libgodat is a DAT 2.0 provider that uses package udat: a shared library that the unmodified
+// libdat2 loads, so that C programs written for uDAPL run on godat. Built as a program, it prints
+// the lines of dat.conf that name the devices of this host. docs/provider.md says how to use both.
 //
 // The tag dat2 selects the provider, and needs the headers of libdat2 (Debian: libdapl-dev):
 //
@@ -9,9 +9,9 @@
 //	go run ./cmd/libgodat bin/libgodat.so > bin/dat.conf
 //	DAT_OVERRIDE=bin/dat.conf dapltest -T F -D godat-mem0 -f hwconn
 //
-// shim.c contains the table of functions and the layouts of C, and handles.go the handles. Calls
-// enter Go through enter.c and call.go, and wait in wait.c. The other files translate the calls on
-// one type of object each.
+// shim.c contains the table of functions and converts events to the layouts of C. handles.go
+// contains the handles. Calls enter Go through enter.c and call.go, and wait in wait.c. The other
+// files translate the calls on one type of object each.
 package main
 
 import (

@@ -34,9 +34,9 @@ func godat_pz_query(h C.DAT_PZ_HANDLE, mask C.DAT_PZ_PARAM_MASK, out *C.DAT_PZ_P
 func godat_pz_free(h C.DAT_PZ_HANDLE) C.DAT_RETURN { return free[*udat.PZ](h, udat.SubHandlePZ) }
 
 // godat_lmr_create registers the program's memory in place: the slice for udat is that memory.
-// Unless the adapter is strict every region gets the right to be read, because programs for C DAPL
-// also send from regions that they have registered without it. C DAPL allows that, because verbs
-// has no such right.
+// Unless the adapter is strict, every region gets the right to be read locally, because programs
+// for C DAPL also send from regions that they have registered without this right. C DAPL allows
+// that, because verbs has no such right.
 //
 //export godat_lmr_create
 func godat_lmr_create(h C.DAT_IA_HANDLE, kind C.DAT_MEM_TYPE, memory, id unsafe.Pointer, size C.DAT_VLEN,

@@ -54,9 +54,9 @@ func (e *entry) region(context uint32) *udat.LMR {
 	return l
 }
 
-// remote returns the remote memory of an RDMA of n bytes. Programs for C DAPL leave its length
-// unset, or set it to less than they transfer, because C DAPL ignores it. So unless the adapter is
-// strict, remote sets the length to n, but keeps a smaller length of a read.
+// remote returns the remote memory of an RDMA operation of n bytes. Programs for C DAPL leave the
+// length in the triplet unset, or set it to less than they transfer, because C DAPL ignores it. So
+// unless the adapter is strict, remote sets the length to n, but keeps a smaller length of a read.
 func (e *entry) remote(r *C.DAT_RMR_TRIPLET, n uint64, read bool) udat.RMRTriplet {
 	t := udat.RMRTriplet{RMRContext: uint32(r.rmr_context), TargetAddress: uint64(r.virtual_address),
 		SegmentLength: uint64(r.segment_length)}
@@ -75,8 +75,8 @@ func (e *entry) flags(f C.DAT_COMPLETION_FLAGS) udat.CompletionFlags {
 	return udat.CompletionFlags(f)
 }
 
-// godat_ep_post posts all requests but binds and receives. a and b are the immediate data, the
-// context to invalidate, or the operands of an atomic.
+// godat_ep_post posts a request of any kind except a bind and a read into a window. a is the
+// immediate data or the context to invalidate. For an atomic, a and b are the operands.
 //
 //export godat_ep_post
 func godat_ep_post(h C.DAT_EP_HANDLE, kind C.uint32_t, n C.DAT_COUNT, local *C.DAT_LMR_TRIPLET, cookie C.uint64_t,
@@ -208,8 +208,8 @@ func godat_rmr_bind(h C.DAT_RMR_HANDLE, lmr C.DAT_LMR_HANDLE, t *C.DAT_LMR_TRIPL
 		*context = C.DAT_RMR_CONTEXT(bound)
 	}
 	ret := code(err)
-	// DAT 2.0 has two arguments that 1.2 has not: the region is its second, the kind of address its
-	// fifth.
+	// In DAT 2.0 the call has two arguments that it does not have in 1.2: the second, the region, and
+	// the fifth, the kind of address.
 	switch ret {
 	case badArgument(2):
 		return badArgument(3)

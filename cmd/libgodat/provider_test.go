@@ -22,8 +22,8 @@ import (
 
 const patience = 2 * time.Minute
 
-// sanitized: the C side of the provider and the loop device are instrumented by AddressSanitizer,
-// and their heap and that of the programs guarded.
+// sanitized means that AddressSanitizer instruments the C side of the provider and the loop device,
+// and guards their heap and that of the programs.
 var sanitized = os.Getenv("GODAT_PROVIDER_ASAN") != ""
 
 // preload builds the loop device, once, and returns what programs load before their libraries.
@@ -74,7 +74,7 @@ var provider = sync.OnceValues(func() (dir string, err error) {
 		if strings.HasPrefix(line, "godat-mem0 ") { // strict, and the adapter of a second copy of the library
 			text += strings.Replace(strings.Replace(line, "godat-mem0", "strict", 1), `"mem0"`, `"mem0 strict"`, 1) + "\n"
 			device := `"nodevice"`
-			if strings.Contains(line, " nonthreadsafe ") { // each safety has a line with parameters of its own
+			if strings.Contains(line, " nonthreadsafe ") { // each value of thread safety has a line with parameters of its own
 				device = `"mem0"`
 			}
 			text += strings.NewReplacer("godat-mem0", "split", `"mem0"`, device).Replace(line) + "\n"
@@ -104,7 +104,7 @@ func TestMain(m *testing.M) {
 
 var built bool
 
-// directory returns the folder of the provider, and skips the test where it cannot be built.
+// directory returns the folder of the provider, and skips the test if the provider cannot be built.
 func directory(t *testing.T) string {
 	t.Helper()
 	if _, err := os.Stat("/usr/include/dat2/udat.h"); err != nil {
@@ -129,7 +129,7 @@ func program(t *testing.T, name string, args ...string) *exec.Cmd {
 	devices, err := preload()
 	assert.NilError(t, err)
 	cmd.Env = append(os.Environ(), "DAT_OVERRIDE="+conf, devices)
-	if sanitized { // the signals and their stacks are the Go runtime's; what only Go refers to looks like a leak
+	if sanitized { // the Go runtime handles the signals and their stacks; memory that only Go refers to looks like a leak
 		cmd.Env = append(cmd.Env, "ASAN_OPTIONS=detect_leaks=0:handle_segv=0:use_sigaltstack=0")
 	}
 	return cmd
@@ -170,7 +170,7 @@ func TestCheck(t *testing.T) {
 }
 
 // TestDebug: with GODAT_DEBUG the texts of errors are printed, but not those of empty queues and of
-// waits that are over.
+// waits whose time has passed.
 func TestDebug(t *testing.T) {
 	cmd := program(t, filepath.Join(directory(t), "check"), "godat-mem0")
 	cmd.Env = append(cmd.Env, "GODAT_DEBUG=1")
@@ -180,7 +180,7 @@ func TestDebug(t *testing.T) {
 }
 
 // dapltest's feature tests of one process. Its queryinfo gives libdat2 an IA's handle as that of a
-// CNO in case 13, which crashes libdat2 with any provider: it is not here.
+// CNO in case 13, which crashes libdat2 with any provider. So queryinfo is left out.
 func TestDapltestFeatures(t *testing.T) {
 	for _, feature := range []string{"hwconn", "endpoint", "pz", "mem", "connmgt"} {
 		t.Run(feature, func(t *testing.T) {
@@ -241,7 +241,7 @@ func programs(t *testing.T, ia string) {
 					at = 3 // after -T X
 				}
 				cmd := program(t, args[0], append(append(append([]string{}, args[1:at]...), device, ia), args[at:]...)...)
-				if ia == "godat-tcp" && !sanitized { // without any device
+				if ia == "godat-tcp" && !sanitized { // tcp needs no device
 					cmd.Env = slices.DeleteFunc(cmd.Env, func(v string) bool { return strings.HasPrefix(v, "LD_PRELOAD=") })
 				}
 				return cmd

@@ -91,15 +91,15 @@ func godat_rsp_create(h C.DAT_IA_HANDLE, qual C.DAT_CONN_QUAL, epHandle C.DAT_EP
 }
 
 // reserved has the arguments with which a reserved service point was created. A request ends the
-// service point, and the event of the request does not name it.
+// service point, and the event of the request does not name the service point.
 type reserved struct {
 	qual udat.ConnQual
 	evd  *entry
 	ep   C.DAT_EP_HANDLE
 }
 
-// unreserve removes the first reserved service point for which match returns true. It returns its
-// handle, or nil if there is none.
+// unreserve removes the first reserved service point for which match returns true. It returns the
+// handle of that service point, or nil if match returns true for none.
 func (ia *adapter) unreserve(match func(*entry) bool) C.DAT_HANDLE {
 	ia.mu.Lock()
 	defer ia.mu.Unlock()

@@ -1,8 +1,8 @@
 //go:build dat2
 
 // The C side of the provider: entry points for libdat2, the table of functions, and the layouts of
-// events. Handles and all semantics are in Go. wait.c contains the calls that take events. All
-// calls enter Go through enter.c.
+// events. Handles and all semantics are in Go. wait.c contains the calls that dequeue events or
+// wait for them. All calls enter Go through enter.c.
 
 #include <pthread.h>
 #include <stdarg.h>

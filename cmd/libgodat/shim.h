@@ -20,7 +20,8 @@ typedef const DAT_LMR_TRIPLET cDAT_LMR_TRIPLET;
 #define GODAT_PIECES 12
 
 // godat_handle is what a DAT_HANDLE of this provider points to. libdat2 reads the field provider.
-// The memory is never freed. It is reused only long after the object has been freed.
+// The memory is never freed. It is reused for another handle only long after the object has been
+// freed.
 typedef struct godat_handle {
 	const DAT_PROVIDER *provider;
 	DAT_CONTEXT context;
@@ -49,7 +50,8 @@ typedef struct godat_event {
 	DAT_COUNT private_size;
 } godat_event;
 
-// godat_wait is a wait that blocks in C, where a signal can end it. Go writes to fd when done.
+// godat_wait is a wait that blocks in C, where a signal can end it. Go writes to fd when the wait
+// has ended.
 typedef struct godat_wait {
 	int fd;
 	uintptr_t id;
@@ -58,7 +60,8 @@ typedef struct godat_wait {
 enum { GODAT_SEND, GODAT_SEND_IMMEDIATE, GODAT_SEND_INVALIDATE, GODAT_WRITE, GODAT_WRITE_IMMEDIATE, GODAT_READ,
        GODAT_FETCH_ADD, GODAT_CMP_SWAP }; // same values as udat.OpKind
 
-// of libdat2: converts the provider's handle of an adapter to the program's, or back
+// dats_get_ia_handle is a function of libdat2. It converts the provider's handle of an adapter to
+// the program's handle, or back.
 DAT_RETURN dats_get_ia_handle(DAT_IA_HANDLE handle, DAT_IA_HANDLE *other);
 
 const DAT_PROVIDER *godat_provider(const char *name, DAT_BOOLEAN safe);

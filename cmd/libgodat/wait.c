@@ -1,7 +1,7 @@
 //go:build dat2
 
-// The calls that take events. The first 10 ms of a wait run in Go. Then the thread blocks in C,
-// where signals and pthread_cancel end the wait.
+// The calls that dequeue events or wait for them. The first 10 ms of a wait run in Go. Then the
+// thread blocks in C, where signals and pthread_cancel end the wait.
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -36,8 +36,8 @@ void godat_signal(int fd)
 		;
 }
 
-// hold blocks signals while a wait runs in Go, so that they end the wait when it runs in C. It does
-// not block faults.
+// hold blocks signals while a wait runs in Go. A signal that arrives then ends the wait as soon as
+// the wait runs in C. hold does not block the signals of faults, such as SIGSEGV.
 static void hold(sigset_t *before)
 {
 	static const int open[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT};

@@ -44,8 +44,8 @@ func open(device string) (ia *udat.IA, pz *udat.PZ, events *udat.EVD) {
 	return ia, must(ia.CreatePZ()), must(ia.CreateEVD(most*(2*depth+2), udat.EVDDTO|udat.EVDConnection|udat.EVDCR, nil))
 }
 
-// newEP creates an endpoint and posts its receives. They must be posted before the connection is
-// established, because the peer may send at once.
+// newEP creates an endpoint and posts its receives. The receives must be posted before the
+// connection is established, because the peer may send at once.
 func newEP(ia *udat.IA, pz *udat.PZ, events *udat.EVD) (*udat.EP, *udat.LMR) {
 	ep := must(ia.CreateEP(pz, events, events, events, nil))
 	mem := must(ia.AllocLMR(pz, (depth+1)*size, udat.PrivLocalRead|udat.PrivLocalWrite))
@@ -85,12 +85,12 @@ func serve(ctx context.Context, device string, ready func(netip.AddrPort)) {
 				ep.Free()
 				mem.Free()
 			}
-		case ev.Number == udat.EventDTOCompletion && ev.Status != udat.DTOSuccess: // an event of the connection comes next
+		case ev.Number == udat.EventDTOCompletion && ev.Status != udat.DTOSuccess: // the connection event comes next
 		case ev.Number == udat.EventDTOCompletion && ev.Operation == udat.DTOReceive:
 			ev.EP.PostSend(buffer(clients[ev.EP], ev.Cookie, ev.Length), ev.Cookie, udat.CompletionDefault)
 		case ev.Number == udat.EventDTOCompletion: // the answer is sent: reuse its buffer for a receive
 			ev.EP.PostRecv(buffer(clients[ev.EP], ev.Cookie, size), ev.Cookie, udat.CompletionDefault)
-		case ev.Number != udat.EventConnectionEstablished: // disconnected, broken, never established
+		case ev.Number != udat.EventConnectionEstablished: // the connection has ended, or was never established
 			ev.EP.Free()
 			clients[ev.EP].Free()
 			delete(clients, ev.EP)
@@ -104,7 +104,7 @@ func call(device string, server netip.AddrPort, text string) string {
 	ep, mem := newEP(ia, pz, events)
 	must(0, ep.Connect(server.Addr(), udat.ConnQual(server.Port()), patience, nil, udat.QoSBestEffort, 0))
 	for {
-		switch ev, _, err := events.Wait(2*patience, 1); { // longer than Connect takes, whose event has the reason
+		switch ev, _, err := events.Wait(2*patience, 1); { // longer than Connect waits, to get Connect's event
 		case err != nil:
 			log.Fatal(err)
 		case ev.Number == udat.EventConnectionEstablished:

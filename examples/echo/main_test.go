@@ -16,8 +16,8 @@ import (
 
 func TestMain(m *testing.M) { exampletest.Main(m, main) }
 
-// In one process, on mem0: several clients at once. The server ends when its context does, and its
-// idle client sees it.
+// Runs in one process, on mem0, with several clients at once. The server ends when its context
+// ends, and its idle client is disconnected.
 func TestInside(t *testing.T) {
 	exampletest.Inside(t)
 	ctx, interrupt := context.WithCancel(t.Context())
@@ -49,7 +49,7 @@ func TestInside(t *testing.T) {
 	}
 }
 
-// expect waits for a connection event, past the receives that are flushed before it.
+// expect waits for a connection event. It skips the flushed receives that come before the event.
 func expect(t *testing.T, events *udat.EVD, number udat.EventNumber) {
 	t.Helper()
 	for {
@@ -62,7 +62,7 @@ func expect(t *testing.T, events *udat.EVD, number udat.EventNumber) {
 	}
 }
 
-// In several processes on a device: the interrupted server ends with status 0.
+// Runs in several processes on a device. The interrupted server ends with status 0.
 func TestProcesses(t *testing.T) {
 	device := exampletest.Device(t)
 	server := exampletest.Start(t, device)

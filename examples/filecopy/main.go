@@ -26,7 +26,7 @@ import (
 const (
 	slot     = 64 << 10 // bytes
 	slots    = 8
-	notice   = 8 // size of a notice, which has the number of bytes in the slot; 0 ends the file
+	notice   = 8 // size of a notice, which contains the number of bytes in the slot; 0 means the end of the file
 	patience = 30 * time.Second
 )
 
@@ -48,8 +48,8 @@ func main() {
 	}
 }
 
-// end is one end of the connection. Its memory has the slots, then a receive buffer for each slot
-// (inbox), then a send buffer for each slot (outbox).
+// end is one end of the connection. Its memory (mem) contains the slots, then a receive buffer for
+// each slot (inbox), then a send buffer for each slot (outbox).
 type end struct {
 	ia     *udat.IA
 	events *udat.EVD
@@ -115,7 +115,7 @@ func (e end) message(i int, n uint64) udat.Op {
 // connection has ended.
 func (e end) next() (udat.Event, error) {
 	for {
-		ev, _, err := e.events.Wait(2*patience, 1) // longer than Connect takes, whose event has the reason
+		ev, _, err := e.events.Wait(2*patience, 1) // longer than Connect waits, to get Connect's event
 		switch {
 		case err != nil:
 			return ev, err
@@ -145,7 +145,7 @@ func (e end) number() (uint64, error) {
 }
 
 // hangUp disconnects once the posted requests are done, and waits for the end of the connection.
-// Without it, closing the adapter would break the connection at once.
+// Without hangUp, closing the adapter would break the connection at once.
 func (e end) hangUp() error {
 	if err := e.ep.Disconnect(udat.CloseGraceful); err != nil {
 		return err
@@ -185,7 +185,7 @@ func receive(device, name string, ready func(netip.AddrPort)) error {
 	if err := request.CR.Accept(e.ep, ring); err != nil {
 		return err
 	}
-	if _, err := e.next(); err != nil { // established
+	if _, err := e.next(); err != nil { // the connection is established
 		return err
 	}
 	for i := 0; ; i = (i + 1) % slots {
@@ -232,7 +232,7 @@ func send(device, name string, to netip.AddrPort) error {
 		return err
 	}
 	var ring udat.RMRTriplet
-	if data := established.PrivateData(); len(data) >= udat.RMRTripletSize { // the transport may pad it
+	if data := established.PrivateData(); len(data) >= udat.RMRTripletSize { // the transport may pad the data
 		err = ring.UnmarshalBinary(data[:udat.RMRTripletSize])
 	}
 	if err != nil || ring.SegmentLength != slots*slot {
@@ -252,8 +252,8 @@ func send(device, name string, to netip.AddrPort) error {
 		to := ring
 		to.TargetAddress += uint64(i * slot)
 		to.SegmentLength = uint64(n)
-		// One doorbell for both. Neither needs a completion, because the receiver's credit shows that
-		// both are done.
+		// One doorbell for the write and the Send. Both suppress their completions, because the
+		// receiver's credit shows that both are done.
 		ops := []udat.Op{{Kind: udat.OpRDMAWrite, IOV: []udat.LMRTriplet{e.mem.Triplet(i*slot, n)}, Remote: to},
 			e.message(i, uint64(n))}
 		ops[0].Flags, ops[1].Flags = udat.CompletionSuppress, udat.CompletionSuppress

@@ -16,10 +16,11 @@ import (
 
 func TestMain(m *testing.M) { exampletest.Main(m, main) }
 
-// sizes are of files: none, part of a slot, exactly one, more than the ring.
+// sizes are file sizes: empty, part of a slot, exactly one slot, more than the ring.
 var sizes = []int{0, 1, slot, 2*slot*slots + 5}
 
-// file makes a file of n random bytes and returns its name, the name for the copy, and the bytes.
+// file creates a file of n random bytes. It returns the name of the file, the name for the copy,
+// and the bytes.
 func file(t *testing.T, n int) (from, to string, content []byte) {
 	content = make([]byte, n)
 	rand.NewChaCha8([32]byte{byte(n)}).Read(content)
@@ -35,7 +36,7 @@ func same(t *testing.T, name string, content []byte) {
 	assert.Assert(t, bytes.Equal(got, content), "%d bytes have become %d others", len(content), len(got))
 }
 
-// In one process, on mem0.
+// Runs both ends in one process, on mem0.
 func TestInside(t *testing.T) {
 	exampletest.Inside(t)
 	for _, n := range sizes {
@@ -48,7 +49,7 @@ func TestInside(t *testing.T) {
 	}
 }
 
-// A sender that ends early leaves no file of that name, and the receiver fails.
+// If the sender ends early, the receiver fails, and no file with the final name exists.
 func TestCutShort(t *testing.T) {
 	exampletest.Inside(t)
 	_, to, _ := file(t, 0)
@@ -69,7 +70,7 @@ func TestCutShort(t *testing.T) {
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// In two processes on a device.
+// Runs the two ends as processes on a device.
 func TestProcesses(t *testing.T) {
 	device := exampletest.Device(t)
 	if testing.Short() {

@@ -3,8 +3,8 @@
 //
 //	hello [DEVICE]
 //
-// DEVICE is a name ("rxe0", "mlx5_0") or a local IP address; the default is mem0, RDMA inside this
-// process.
+// DEVICE is a name ("rxe0", "mlx5_0") or a local IP address. The default is mem0 (RDMA inside this
+// process).
 package main
 
 import (
@@ -28,7 +28,8 @@ func main() {
 	}
 }
 
-// end has the objects of one end of a connection. One dispatcher, events, has all its events.
+// end has the objects of one end of a connection. The field events is the dispatcher of all its
+// events.
 type end struct {
 	pz     *udat.PZ
 	events *udat.EVD
@@ -53,8 +54,8 @@ func newEnd(ia *udat.IA) (*end, error) {
 	return &end{pz, events, ep, memory}, err
 }
 
-// expect waits for the next event and returns an error if it is not of the type number. It skips
-// flushed completions: posted operations complete as flushed when the connection ends or is
+// expect waits for the next event and returns an error if the event is not of the expected type. It
+// skips flushed completions: posted operations complete as flushed when the connection ends or is
 // refused, and the event with the reason comes after them.
 func (e *end) expect(number udat.EventNumber) (udat.Event, error) {
 	for {

@@ -39,8 +39,9 @@ func TestHello(t *testing.T) {
 	onEach(t, func(t *testing.T, device string) { assert.NilError(t, run(device)) })
 }
 
-// TestGuide runs the program of docs/udapl.md, which stands below: against a server, and where
-// nobody listens. There it says that it was refused, although its receive is flushed before that.
+// TestGuide runs the program of docs/udapl.md, which is at the end of this file, against a server,
+// and against a port where nobody listens. In the second case the error says that the connection
+// was refused, although the receive is flushed first.
 func TestGuide(t *testing.T) {
 	onEach(t, func(t *testing.T, device string) {
 		ia, err := udat.Open(device)
@@ -69,7 +70,7 @@ func TestGuide(t *testing.T) {
 	})
 }
 
-// TestRefused connects the example's client, with a receive posted, where nobody listens.
+// TestRefused connects the example's client, with a posted receive, to a port where nobody listens.
 func TestRefused(t *testing.T) {
 	onEach(t, func(t *testing.T, device string) {
 		ia, err := udat.Open(device)

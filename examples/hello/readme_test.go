@@ -13,7 +13,7 @@ import (
 	"github.com/godat/godat/rdmanet"
 )
 
-// TestReadme runs the README's program, which stands below, against a server.
+// TestReadme runs the README's program, which is at the end of this file, against a server.
 func TestReadme(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")
 	assert.NilError(t, err)

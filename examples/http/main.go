@@ -3,8 +3,8 @@
 //
 //	http [DEVICE]
 //
-// DEVICE is a name ("rxe0", "mlx5_0"), a local IP address, or tcp, RDMA over TCP; the default is
-// mem0, RDMA inside this process.
+// DEVICE is a name ("rxe0", "mlx5_0"), a local IP address, or tcp (RDMA over TCP). The default is
+// mem0 (RDMA inside this process).
 package main
 
 import (

@@ -7,8 +7,8 @@
 // The table has slots of equal size, and the hash of a key selects its slot. The server may store
 // into a slot while a client reads it. An RDMA read guarantees no order between its bytes, so the
 // client may get any mixture of the old and the new value. Each slot therefore begins with a
-// checksum of the rest. If the checksum does not match, the value is torn, and the client reads it
-// again.
+// checksum of the rest. If the checksum does not match, the value is torn, and the client reads the
+// slot again.
 package main
 
 import (
@@ -31,7 +31,7 @@ import (
 
 const (
 	slots    = 1024
-	size     = 256 // bytes of a slot, which has a checksum, the lengths of key and value, the key and the value
+	size     = 256 // bytes of a slot: a checksum, the lengths of key and value, the key and the value
 	header   = 8 + 2 + 2
 	patience = 10 * time.Second
 )
@@ -100,7 +100,8 @@ func parse(slot []byte) (key, value string, err error) {
 	return string(slot[header:][:k]), string(slot[header+k:][:v]), nil
 }
 
-// serve lets clients read a table and sets the values of the lines until the input ends.
+// serve creates a table that clients can read. It stores the value of each input line in the table,
+// until the input ends.
 func serve(device string, lines io.Reader, ready func(netip.AddrPort)) error {
 	ia, err := udat.Open(device)
 	if err != nil {
@@ -203,14 +204,14 @@ func dial(device string, server netip.AddrPort) (_ *reader, err error) {
 		udat.ConnectDefault); err != nil {
 		return nil, err
 	}
-	ev, _, err := r.events.Wait(2*patience, 1) // longer than Connect takes, whose event has the reason
+	ev, _, err := r.events.Wait(2*patience, 1) // longer than Connect waits, to get Connect's event
 	if err != nil {
 		return nil, err
 	}
 	if ev.Number != udat.EventConnectionEstablished {
 		return nil, fmt.Errorf("not connected to %v: %v: %w", server, ev.Number, errors.Join(ev.Err(), io.ErrUnexpectedEOF))
 	}
-	data := ev.PrivateData() // the transport may pad it
+	data := ev.PrivateData() // the transport may pad the data
 	if err = r.table.UnmarshalBinary(data[:min(len(data), udat.RMRTripletSize)]); err != nil {
 		return nil, fmt.Errorf("%v is no server of kv: %w", server, err)
 	}
@@ -237,7 +238,7 @@ func (r *reader) get(key string) (string, error) {
 		if ev.Number != udat.EventDTOCompletion || ev.Status != udat.DTOSuccess {
 			return "", fmt.Errorf("the connection has ended: %v %v", ev.Number, ev.Status)
 		}
-		found, value, err := parse(r.mem.Bytes()) // the adapter no longer writes to it, because the read has completed
+		found, value, err := parse(r.mem.Bytes()) // safe: the read has completed, so nobody writes to mem
 		switch {
 		case errors.Is(err, errTorn) && time.Now().Before(until):
 			continue

@@ -17,7 +17,8 @@ import (
 
 func TestMain(m *testing.M) { exampletest.Main(m, main) }
 
-// started serves on mem0 until the test ends, and returns the pipe of its lines and a reader.
+// started starts a server on mem0 that runs until the test ends. It returns the pipe for the input
+// lines and a connected reader.
 func started(t *testing.T) (io.Writer, *reader) {
 	lines, input := io.Pipe()
 	address, done := make(chan netip.AddrPort, 1), make(chan error, 1)
@@ -32,7 +33,7 @@ func started(t *testing.T) (io.Writer, *reader) {
 	return input, r
 }
 
-// eventually reads until the key has the value.
+// eventually reads the key until it has the value.
 func eventually(t *testing.T, r *reader, key, want string) {
 	t.Helper()
 	var value string
@@ -55,7 +56,7 @@ func TestInside(t *testing.T) {
 	eventually(t, r, "colour", "of a longer name")
 }
 
-// Without a server there is an error, which says so.
+// Without a server the reader returns an error that says so.
 func TestNobody(t *testing.T) {
 	exampletest.Inside(t)
 	for _, device := range []string{"mem0", "tcp:127.0.0.1"} {
@@ -91,7 +92,7 @@ func TestMixture(t *testing.T) {
 	writer.Wait()
 }
 
-// A change of any byte of a slot shows in its checksum.
+// If any byte of a slot changes, the checksum does not match.
 func TestTorn(t *testing.T) {
 	exampletest.Inside(t)
 	slot := make([]byte, size)
@@ -106,7 +107,7 @@ func TestTorn(t *testing.T) {
 	}
 }
 
-// In two processes on a device.
+// Runs server and client as processes on a device.
 func TestProcesses(t *testing.T) {
 	device := exampletest.Device(t)
 	server := exampletest.Start(t, device)

@@ -45,7 +45,8 @@ func main() {
 	}
 }
 
-// want waits for the next event of the connection manager, which must be of the type.
+// want waits for the next event of the connection manager. It returns an error if the event is not
+// of type t.
 func want(events *cverbs.EventChannel, t cverbs.CMEventType) (cverbs.CMEvent, error) {
 	ev, err := events.Get(time.Now().Add(patience))
 	if err == nil && ev.Type != t {
@@ -147,7 +148,7 @@ func (c conn) completion() (cverbs.WC, error) {
 	}
 }
 
-// serve sends the message of one client back to it.
+// serve sends the message of one client back to this client.
 func serve(local netip.Addr, ready func(netip.AddrPort)) error {
 	events, err := cverbs.CreateEventChannel()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { exampletest.Main(m, main) }
 
-// In two processes on a device: cverbs has no other.
+// Runs server and client as processes on a device; cverbs has no device like mem0.
 func TestProcesses(t *testing.T) {
 	device := exampletest.Device(t)
 	if strings.HasPrefix(device, "tcp") {

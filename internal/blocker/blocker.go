@@ -13,8 +13,8 @@ import (
 // limit bounds the number of eventfds.
 const limit = 16
 
-// A Blocker is the right to block one thread. There are min(GOMAXPROCS/2, 16) of them, for the life
-// of the process.
+// A Blocker is the right to block one thread. A process has min(GOMAXPROCS/2, 16) Blockers. They
+// exist until the process ends.
 type Blocker struct {
 	kicks int // an eventfd; a write to it ends the wait
 }
@@ -32,7 +32,7 @@ var free = sync.OnceValue(func() chan *Blocker {
 // Free returns how many blockers can be taken.
 func Free() int { return len(free()) }
 
-// Take returns a blocker, or nil if all have been taken. The caller gives it back.
+// Take returns a blocker, or nil if all have been taken. The caller must call GiveBack.
 func Take() *Blocker {
 	select {
 	case b := <-free():
@@ -42,11 +42,13 @@ func Take() *Blocker {
 	}
 }
 
-// GiveBack lets others take the blocker. A kick that comes later ends somebody else's wait early.
+// GiveBack makes the blocker available to other callers. A Kick after GiveBack ends the next
+// owner's wait early.
 func (b *Blocker) GiveBack() { free() <- b }
 
-// Wait returns when one of fds is ready, after a kick, or after d; fds[0] is the blocker's own,
-// which Wait fills in. It may also return early. One goroutine at a time calls it.
+// Wait blocks until one of fds is ready, until a kick, or until d has passed. It may also return
+// early. The caller leaves fds[0] free: Wait puts the blocker's own descriptor there. Wait reports
+// whether a kick ended it. Only one goroutine at a time may call it.
 func (b *Blocker) Wait(fds []unix.PollFd, d time.Duration) (kicked bool) {
 	fds[0] = unix.PollFd{Fd: int32(b.kicks), Events: unix.POLLIN}
 	ts := unix.NsecToTimespec(int64(d))
@@ -61,5 +63,6 @@ func (b *Blocker) Wait(fds []unix.PollFd, d time.Duration) (kicked bool) {
 
 var one = []byte{7: 1} // an addend for an eventfd: above 0 in either byte order
 
-// Kick ends the wait that is under way, or the next one. It may be called concurrently.
+// Kick ends the wait that is under way. If none is, it ends the next one. Kick may be called
+// concurrently.
 func (b *Blocker) Kick() { unix.Write(b.kicks, one) }

@@ -16,10 +16,10 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// patience is long enough that nothing here takes as long, unless it waits for what does not come.
+// patience is so long that only a wait for something that never comes takes as long.
 const patience = 30 * time.Second
 
-// take takes a blocker until the test ends.
+// take takes a blocker and gives it back when the test ends.
 func take(t *testing.T) *Blocker {
 	t.Helper()
 	b := Take()
@@ -30,7 +30,8 @@ func take(t *testing.T) *Blocker {
 	return b
 }
 
-// TestTake: as many blockers can be taken as half of the processors, and again when they are back.
+// TestTake: half as many blockers as processors can be taken. When they are back, they can be taken
+// again.
 func TestTake(t *testing.T) {
 	most := min(runtime.GOMAXPROCS(0)/2, 16)
 	for range 2 {
@@ -50,8 +51,8 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// TestWait: each of the descriptors ends a wait, a kick does once whether it comes before or during
-// the wait, and so does the time.
+// TestWait: each of the descriptors ends a wait, and so does the timeout. A kick ends one wait,
+// whether it comes before or during the wait.
 func TestWait(t *testing.T) {
 	b := take(t)
 	var fds [3]unix.PollFd

@@ -1,6 +1,6 @@
 // Package blocker blocks a thread in the kernel until a descriptor is ready. A blocked thread wakes
-// sooner than a goroutine in Go's poller, which needs a processor (P) first. But it keeps its P, so
-// few threads may block at a time, and not for long.
+// sooner than a goroutine in Go's poller, which needs a processor (P) first. But the blocked thread
+// keeps its P, so few threads may block at a time, and not for long.
 //
 //	if b := blocker.Take(); b != nil {
 //		fds := [2]unix.PollFd{1: {Fd: fd, Events: unix.POLLIN}}
@@ -11,8 +11,8 @@ package blocker
 
 import "time"
 
-// For is how long a thread should block at most, before its goroutine parks instead. It bounds how
-// long other goroutines may wait for the P that the thread keeps. The kernel's scheduler tick comes
-// sooner than 4 ms, so that a wait need not set the hardware timer. That saves 6 to 8% of an event
-// wait in a virtual machine.
+// For is how long a thread should block at most before its goroutine parks instead. It bounds how
+// long other goroutines may wait for the P that the thread keeps. It is 4 ms because the kernel's
+// scheduler tick comes sooner than that, so a wait need not set the hardware timer. That saves 6 to
+// 8% of an event wait in a virtual machine.
 const For = 4 * time.Millisecond

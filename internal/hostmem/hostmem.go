@@ -1,5 +1,5 @@
 // Package hostmem finds out how much memory this process may use. Packages udat and
-// internal/perf/engine import it. Limit may be called concurrently.
+// internal/perf/engine import this package. Limit may be called concurrently.
 //
 //	if size > hostmem.Limit() { ... }
 package hostmem
@@ -12,12 +12,12 @@ import (
 	"strings"
 )
 
-// Limit returns how much memory this process may use, in bytes. That is the memory of the host, or
-// the limit of the process's control group or of one of its parents if that is less. It is
-// math.MaxUint64 if unknown.
+// Limit returns how much memory this process may use, in bytes: the least of the host's memory and
+// the limits of the process's control group and of that group's parents. It returns math.MaxUint64
+// if none of these is known.
 func Limit() uint64 { return limit("/") }
 
-// limit is Limit with the files of /proc and /sys below root.
+// limit does what Limit does, with the files of /proc and /sys below root.
 func limit(root string) uint64 {
 	least := uint64(math.MaxUint64)
 	consider := func(text string, unit uint64) {

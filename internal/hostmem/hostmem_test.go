@@ -9,7 +9,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestLimit: the least of the host's memory and the limits of the group and its parents counts.
+// TestLimit: Limit returns the least of the host's memory and the limits of the group and its
+// parents.
 func TestLimit(t *testing.T) {
 	const group = "sys/fs/cgroup/a.slice/b.scope/memory.max"
 	files := []struct {

@@ -31,8 +31,9 @@ func Main(m *testing.M) { os.Exit(M{m}.Run()) }
 // M is a testing.M whose Run checks for leaks.
 type M struct{ *testing.M }
 
-// Run runs the tests. If they pass and leave goroutines or open descriptors behind, it prints them,
-// with the stack of each goroutine and the call that started it, and returns 1.
+// Run runs the tests and returns the program's exit code. If the tests pass but leave goroutines or
+// open descriptors behind, Run prints them, with the stack of each goroutine and the call that
+// started it, and returns 1.
 func (m M) Run() int {
 	startPoller()
 	before := descriptors()
@@ -47,7 +48,7 @@ func (m M) Run() int {
 	return 0
 }
 
-// counted merges equal entries into one, with their number before it.
+// counted merges equal entries and puts their number before each.
 func counted(list []string) []string {
 	slices.Sort(list)
 	var once []string
@@ -62,7 +63,7 @@ func counted(list []string) []string {
 	return once
 }
 
-// left waits until there are no goroutines and no descriptors beyond those in before, for at most
+// left waits until no goroutines and no descriptors remain other than those in before, for at most
 // limit. It returns those that remain.
 func left(before []string, limit time.Duration) (list []string) {
 	for until := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
@@ -75,9 +76,9 @@ func left(before []string, limit time.Duration) (list []string) {
 	}
 }
 
-// goroutines returns the stacks of all goroutines except the caller's, the excused ones, and two
-// kinds that never end: those of os/signal, and the one of cverbs that watches for the removal of
-// devices.
+// goroutines returns the stacks of all goroutines except the caller's, the excused ones, and those
+// that never end by design: the goroutines of os/signal, and cverbs's goroutine that watches for
+// the removal of devices.
 func goroutines() []string {
 	buf := make([]byte, 16<<20)
 	all := strings.Split(strings.TrimSpace(string(buf[:runtime.Stack(buf, true)])), "\n\n")
@@ -95,8 +96,8 @@ func name(stack string) string {
 	return name
 }
 
-// Excuse excludes from all later checks the goroutines whose stacks now contain one of the
-// functions, and returns their number. It is for a test whose system calls the kernel blocks for
+// Excuse finds the goroutines whose stacks now contain one of the functions, excludes them from all
+// later checks, and returns their number. It is for a test whose system calls the kernel blocks for
 // minutes.
 func Excuse(functions ...string) (n int) {
 	for _, stack := range goroutines() {
@@ -108,8 +109,8 @@ func Excuse(functions ...string) (n int) {
 	return n
 }
 
-// OfLibrary returns the stacks of the goroutines that this module's packages started, without those
-// that tests started.
+// OfLibrary returns the stacks of the goroutines that this module's packages started. Goroutines
+// that tests started are not among them.
 func OfLibrary() []string {
 	return slices.DeleteFunc(goroutines(), func(stack string) bool {
 		_, by, _ := strings.Cut(stack, "created by ")
@@ -140,9 +141,9 @@ func descriptors() []string {
 }
 
 // keptDescriptors lists the descriptors that stay open by design. For each device, librdmacm keeps
-// a context with its event channel. If CMID.Context has returned that context, cverbs keeps an
-// epoll descriptor that waits for its events. cverbs also keeps the eventfds that wake blocked
-// threads.
+// a context open, and with the context its event channel. If CMID.Context has returned that
+// context, cverbs keeps an epoll descriptor that waits for the context's events. cverbs also keeps
+// the eventfds that wake blocked threads.
 func keptDescriptors() []string {
 	list, _ := filepath.Glob("/dev/infiniband/uverbs*")
 	for range list {

@@ -13,8 +13,8 @@ import (
 
 func TestMain(m *testing.M) { Main(m) }
 
-// A goroutine is reported with the function that started it, a descriptor with its file, and
-// neither when it has ended.
+// A goroutine is reported with the function that started it, and a descriptor with its file.
+// Neither is reported when it has ended.
 func TestLeft(t *testing.T) {
 	before := descriptors()
 	running := len(goroutines()) // of package testing
@@ -38,7 +38,7 @@ func TestLeft(t *testing.T) {
 
 func waits(stop chan struct{}) { <-stop }
 
-// Those in the function named are excused, and no others.
+// Only goroutines in the given function are excused.
 func TestExcuse(t *testing.T) {
 	stop := make(chan struct{})
 	defer close(stop)

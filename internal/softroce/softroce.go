@@ -1,6 +1,6 @@
-// Package softroce has the settings in which soft-RoCE differs from other devices. Packages udat,
-// rdmanet and perf/engine import it, so that all connect in the same way. It imports no package of
-// this module.
+// Package softroce contains the settings in which soft-RoCE differs from other devices. Packages
+// udat, rdmanet and internal/perf/engine import this package, so that all of them connect in the
+// same way.
 package softroce
 
 // Vendor is the vendor ID of soft-RoCE devices.
@@ -12,8 +12,9 @@ const Name = "Soft-RoCE"
 // MaxRetry is the largest number of transport retries in verbs.
 const MaxRetry = 7
 
-// DefaultRetry returns the default number of transport retries for a vendor's device. It is 7, but
-// 6 on soft-RoCE: with 7, soft-RoCE retries forever and never reports a peer that has vanished.
+// DefaultRetry returns the default number of transport retries for a device of the given vendor. It
+// is 7, but 6 for soft-RoCE, which with 7 retries forever and never reports that a peer has
+// vanished.
 func DefaultRetry(vendor uint32) uint8 {
 	if vendor == Vendor {
 		return MaxRetry - 1

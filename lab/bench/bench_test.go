@@ -13,7 +13,7 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// always is a series with the same value in each round.
+// always returns a series with the same value in each round.
 func always(name string, value float64) series {
 	return series{name, func() (float64, string, error) { return value, "do " + name, nil }}
 }
@@ -26,8 +26,9 @@ func newSetting(name string, figures []figure, all ...series) *setting {
 	return &setting{row: t.row(name, 64, figures...), series: all}
 }
 
-// A row is measured until its figures are decided for certain, and no longer; one without a figure
-// a few times; one that cannot be decided until the time is over.
+// A row is measured until its figures are decided with the confidence enough, and no longer. A row
+// without figures is measured a few times. A row that cannot be decided is measured until the time
+// is over.
 func TestRounds(t *testing.T) {
 	n := 0
 	wobbles := series{"b", func() (float64, string, error) { n++; return 1 + float64(n%3-1)/10, "do b", nil }}
@@ -54,7 +55,7 @@ func TestRounds(t *testing.T) {
 	assert.Equal(t, len(again.Rounds), 3)
 }
 
-// The series take turns at being first.
+// The series take turns to be the first of a round.
 func TestRoundsTurn(t *testing.T) {
 	var order string
 	note := func(name string) series {
@@ -65,8 +66,8 @@ func TestRoundsTurn(t *testing.T) {
 	assert.Equal(t, order, "abccbaabc")
 }
 
-// A program that fails now and then costs its round; one that has never given a value is given up,
-// with its figures, and reported. The others go on.
+// If a program fails now and then, its value is missing in that round. A program that never gives a
+// value is left out with its figures, and reported. The others continue.
 func TestRoundsWithFailures(t *testing.T) {
 	n := 0
 	sometimes := series{"b", func() (float64, string, error) {
@@ -90,14 +91,14 @@ func TestRoundsWithFailures(t *testing.T) {
 	assert.Equal(t, rows[0][6], met)
 	assert.Equal(t, rows[1][6], undecided)
 
-	// Both series of a round, or none.
+	// A ratio needs the values of both series in a round.
 	r := row{Rounds: []map[string]float64{{"a": 2, "b": 4}, {"a": 5}, {"b": 7}, {"a": 4, "b": 4}}}
 	assert.DeepEqual(t, r.ratios("b", "a"), []float64{2, 1})
 }
 
-// A run of some parts leaves the others as they were, with their dates and trees, also when it is
-// interrupted; a part that fails is reported beside what it has measured; one that cannot begin
-// does not take the place of what there is.
+// A run of some parts leaves the others as they were, with their dates and commits, even if the run
+// is interrupted. A part that fails is reported, together with the values that it has measured. A
+// part that cannot begin does not replace earlier values.
 func TestRunOfSomeParts(t *testing.T) {
 	dir := t.TempDir()
 	b := &bench{json: filepath.Join(dir, "sub", "performance.json"), pages: dir, machine: host, most: 1}
@@ -189,7 +190,7 @@ func TestShort(t *testing.T) {
 	}
 }
 
-// The page has at most 40 figures, and its sentences are five.
+// The page has at most 40 figures, and five sentences.
 func TestPageInTheTree(t *testing.T) {
 	d, err := readDocument("../../docs/performance.json")
 	assert.NilError(t, err)
@@ -206,7 +207,7 @@ func TestPageInTheTree(t *testing.T) {
 	}
 }
 
-// Every number of endpoints connects.
+// Any number of endpoints can be connected.
 func TestConnectMany(t *testing.T) {
 	for _, n := range []int{1, 3, 100} {
 		took, err := connectMany("mem0", n)

@@ -9,13 +9,13 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// connectTime bounds everything that waits here.
+// connectTime limits each wait for an event.
 const connectTime = time.Minute
 
-// connectAtOnce is how many connections are under way at a time.
+// connectAtOnce is how many connections are being established at a time.
 const connectAtOnce = 32
 
-// connectMany connects n endpoints with n others of this process, and returns the time that took.
+// connectMany connects n endpoints to n others in this process, and returns how long that took.
 func connectMany(device string, n int) (took time.Duration, err error) {
 	ia, err := udat.Open(device)
 	if err != nil {
@@ -25,7 +25,7 @@ func connectMany(device string, n int) (took time.Duration, err error) {
 	return connectOn(ia, n)
 }
 
-// connectOn is connectMany on an adapter, which keeps the connections.
+// connectOn does what connectMany does, on an open adapter. The connections stay open.
 func connectOn(ia *udat.IA, n int) (took time.Duration, err error) {
 	pz, err := ia.CreatePZ()
 	if err != nil {
@@ -80,7 +80,8 @@ func connectAll(addr netip.Addr, qual udat.ConnQual, conn *udat.EVD, eps []*udat
 	return nil
 }
 
-// acceptAll makes an endpoint for each of n requests, until all are connected.
+// acceptAll creates an endpoint for each of n connection requests, and returns when all of them are
+// connected.
 func acceptAll(evd *udat.EVD, n int, create func() (*udat.EP, error)) error {
 	for up := 0; up < n; {
 		ev, _, err := evd.Wait(connectTime, 1)

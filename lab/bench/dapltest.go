@@ -11,11 +11,11 @@ import (
 	"github.com/godat/godat/lab/process"
 )
 
-// dapltest's name for the device, in a dat.conf of its own.
+// daplName is dapltest's name for the device, in a dat.conf that bench writes.
 const daplName = "bench"
 
-// dapltestServer starts dapltest's server with the line of dat.conf that names its library and the
-// library's parameters, and returns the environment that its clients need.
+// dapltestServer starts dapltest's server. It writes a dat.conf that names the library and the
+// library's parameters, and returns the environment that the clients need.
 func (b *bench) dapltestServer(library, parameters, port string) (env []string, stop func(), err error) {
 	dir, err := os.MkdirTemp("", "bench")
 	if err != nil {
@@ -41,7 +41,7 @@ func (b *bench) dapltestServer(library, parameters, port string) (env []string, 
 	return env, stop, nil
 }
 
-// dapltestLine is a client of dapltest's performance test, polled.
+// dapltestLine returns the command of a client of dapltest's performance test, which polls.
 func (b *bench) dapltestLine(port, operations, depth, op string, size int) []string {
 	return b.pin(clientEnd, []string{"dapltest", "-T", "P", "-D", daplName, "-s", b.address, "-n", port, "-m", "p",
 		"-i", operations, "-p", depth, op, strconv.Itoa(size)})

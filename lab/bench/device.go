@@ -16,8 +16,8 @@ const (
 	connections = 256
 )
 
-// onDevice measures what the loop device has no part for: rsockets and the kernel's connection
-// manager, on soft-RoCE or on a NIC.
+// onDevice measures against rsockets and against the kernel's connection manager, on soft-RoCE or
+// on a NIC. The loop device has neither.
 func (b *bench) onDevice(s *section) error {
 	z := sizes[2]
 	trip := s.table("Request and answer", "Round trip, two processes that wait for events. rstream -T b polls for 10 us "+
@@ -46,8 +46,9 @@ func (b *bench) onDevice(s *section) error {
 	return nil
 }
 
-// pinStream binds both ends to one processor of a User Mode Linux, where a system call on another
-// processor than the one before takes 60 us instead of 5, and Go's threads change processors.
+// pinStream returns a command that binds both ends to one processor in a User Mode Linux. There a
+// system call takes 60 us instead of 5 if the previous one ran on another processor, and Go's
+// threads move between processors.
 func (b *bench) pinStream(argv []string) []string {
 	if b.machine == uml {
 		return b.pin(clientEnd, argv)
@@ -55,7 +56,8 @@ func (b *bench) pinStream(argv []string) []string {
 	return argv
 }
 
-// rstream runs both ends of rdmacm-utils' program: a round trip, or the bytes per second.
+// rstream runs both ends of rstream, a program of rdmacm-utils. It returns the round trip in ns, or
+// the bytes per second.
 func (b *bench) rstream(loop string, size int) (v float64, line string, err error) {
 	transfers, iterations := "1", b.operations(1000)
 	if loop == write {
@@ -88,7 +90,8 @@ func (b *bench) rstream(loop string, size int) (v float64, line string, err erro
 	return float64(size) * 1e9 / each, show(argv), nil
 }
 
-// parseRstream returns the time of one transfer in nanoseconds, from the last column of its table.
+// parseRstream returns the time of one transfer in nanoseconds, from the last column of rstream's
+// table.
 func parseRstream(out string) (float64, error) {
 	for line := range strings.Lines(out) {
 		f := strings.Fields(line)
@@ -102,14 +105,15 @@ func parseRstream(out string) (float64, error) {
 	return 0, fmt.Errorf("rstream: no row of figures: %s", process.LastLines(out, 2))
 }
 
-// cmtime returns the time that all connections took, from creating identifiers to established.
+// cmtime returns the time from creating the first identifier to the last connection established. It
+// runs argv, a client of the program cmtime.
 func (b *bench) cmtime(argv []string) (time.Duration, error) {
 	server, err := process.Start(pairTime, nil, "cmtime", "-b", b.address)
 	if err != nil {
 		return 0, err
 	}
 	defer server.Stop()
-	time.Sleep(time.Second) // it does not say when it listens
+	time.Sleep(time.Second) // the server does not say when it listens
 	out, err := b.run(pairTime, argv...)
 	if err != nil {
 		return 0, err

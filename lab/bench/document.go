@@ -10,27 +10,28 @@ import (
 	"time"
 )
 
-// schema is the format of the document; other formats are refused.
+// schema is the format of the document. readDocument refuses other formats.
 const schema = "godat-bench/1"
 
-// document has all values that were measured: a part keeps those of its last whole run.
+// document contains all measured values. For each part it keeps the values of the last complete
+// run.
 type document struct {
 	Schema string     `json:"schema"`
 	Parts  []*section `json:"parts"`
 }
 
-// section is what one run of a part has measured.
+// section contains what one run of a part has measured.
 type section struct {
 	Name      string            `json:"part"`
 	Title     string            `json:"title"`
 	Started   time.Time         `json:"started"`
 	Seconds   float64           `json:"seconds"`
-	Commit    string            `json:"commit"` // of the tree; ends in -dirty if files had been changed
+	Commit    string            `json:"commit"` // commit of the tree; ends in -dirty if files had been changed
 	LoadStart string            `json:"load_average_at_start"`
 	LoadEnd   string            `json:"load_average_at_end"`
-	Ended     string            `json:"ended"` // why: the figures are decided, or the time was over
+	Ended     string            `json:"ended"` // why the run ended
 	Short     bool              `json:"short,omitempty"`
-	Unjudged  bool              `json:"unjudged,omitempty"` // an emulated processor says nothing about ours
+	Unjudged  bool              `json:"unjudged,omitempty"` // measured on an emulated processor: no verdicts
 	Machine   map[string]string `json:"machine"`
 	Errors    []string          `json:"errors,omitempty"`
 	Tables    []*table          `json:"tables"`
@@ -40,44 +41,44 @@ type section struct {
 type table struct {
 	Title  string   `json:"title"`
 	Note   string   `json:"note,omitempty"`
-	Unit   string   `json:"unit"`   // of all values: ns, ops/s, bytes/s, or a noun
-	Series []string `json:"series"` // the columns; ratios are to the first
+	Unit   string   `json:"unit"`   // unit of all values: ns, ops/s, bytes/s, or a noun
+	Series []string `json:"series"` // names of the columns; ratios are to the first column
 	Rows   []*row   `json:"rows"`
 }
 
-// row has what the series gave for one setting, round by round.
+// row contains the values of all series for one setting, by round.
 type row struct {
 	Name     string               `json:"name"`
-	Size     int                  `json:"size_bytes,omitempty"` // of a message
-	Commands map[string]string    `json:"commands"`             // by series, as in the first round
-	Rounds   []map[string]float64 `json:"rounds"`               // by series; one that failed is missing
+	Size     int                  `json:"size_bytes,omitempty"` // size of a message
+	Commands map[string]string    `json:"commands"`             // command of each series, as in the first round
+	Rounds   []map[string]float64 `json:"rounds"`               // value of each series; a series that failed is missing
 	Figures  []figure             `json:"figures,omitempty"`
 	Errors   []string             `json:"errors,omitempty"`
 }
 
-// figure is a goal for the ratio of a series to another.
+// figure is the ratio of a series to another one, and the goal for this ratio.
 type figure struct {
 	Series string  `json:"series"`
 	Peer   string  `json:"peer"`
-	AtMost bool    `json:"at_most"` // else at least
+	AtMost bool    `json:"at_most"` // the ratio must be at most Goal; otherwise at least Goal
 	Goal   float64 `json:"goal"`
 }
 
-// table returns a new table.
+// table adds a new table to the section and returns it.
 func (s *section) table(title, note, unit string, series ...string) *table {
 	t := &table{Title: title, Note: note, Unit: unit, Series: series}
 	s.Tables = append(s.Tables, t)
 	return t
 }
 
-// row returns a new row.
+// row adds a new row to the table and returns it.
 func (t *table) row(name string, size int, figures ...figure) *row {
 	r := &row{Name: name, Size: size, Commands: map[string]string{}, Figures: figures}
 	t.Rows = append(t.Rows, r)
 	return r
 }
 
-// values returns what a series gave, in the order of the rounds.
+// values returns the values of a series, in the order of the rounds.
 func (r *row) values(series string) (all []float64) {
 	for _, round := range r.Rounds {
 		if v, ok := round[series]; ok {
@@ -87,8 +88,8 @@ func (r *row) values(series string) (all []float64) {
 	return all
 }
 
-// ratios returns the ratios of the rounds that have both series: both values of a round are
-// measured one soon after the other, so that a machine that slows down does so for both.
+// ratios returns the ratio of two series for each round that has a value of both. The two values of
+// a round are measured one soon after the other. So if the machine slows down, it slows down both.
 func (r *row) ratios(series, peer string) (all []float64) {
 	for _, round := range r.Rounds {
 		v, ok := round[series]
@@ -100,14 +101,14 @@ func (r *row) ratios(series, peer string) (all []float64) {
 	return all
 }
 
-// fail notes an error of a series, once.
+// fail records an error of a series, unless the row already has the same error.
 func (r *row) fail(series string, err error) {
 	if text := fmt.Sprintf("%s: %v", series, err); !slices.Contains(r.Errors, text) {
 		r.Errors = append(r.Errors, text)
 	}
 }
 
-// failed returns what could not be measured in any round.
+// failed describes the series that have no value in any round, and the errors of the section.
 func (s *section) failed() []string {
 	all := slices.Clone(s.Errors)
 	for _, t := range s.Tables {
@@ -122,7 +123,7 @@ func (s *section) failed() []string {
 	return all
 }
 
-// section returns that of a part, nil if it has never been measured.
+// section returns the section of a part, or nil if the part has never been measured.
 func (d *document) section(name string) *section {
 	for _, s := range d.Parts {
 		if s.Name == name {
@@ -132,7 +133,8 @@ func (d *document) section(name string) *section {
 	return nil
 }
 
-// put replaces the section of a part. The others stay as they are, with their dates and trees.
+// put replaces the section of one part. The sections of other parts stay as they are, with their
+// dates and commits.
 func (d *document) put(s *section) {
 	order := func(name string) int {
 		return slices.IndexFunc(parts(), func(p part) bool { return p.name == name })
@@ -142,7 +144,8 @@ func (d *document) put(s *section) {
 	slices.SortStableFunc(d.Parts, func(a, b *section) int { return order(a.Name) - order(b.Name) })
 }
 
-// readDocument reads a file; an empty document if there is none.
+// readDocument reads a document from a file. If the file does not exist, it returns an empty
+// document.
 func readDocument(name string) (*document, error) {
 	d := &document{Schema: schema}
 	text, err := os.ReadFile(name)
@@ -161,7 +164,8 @@ func readDocument(name string) (*document, error) {
 	return d, nil
 }
 
-// write replaces the file in one step: a run that is interrupted leaves the old one or the new one.
+// write replaces the file in one step. If the run is interrupted, the file is either the old one or
+// the new one.
 func (d *document) write(name string) error {
 	text, err := json.MarshalIndent(d, "", " ")
 	if err != nil {

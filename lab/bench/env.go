@@ -8,7 +8,8 @@ import (
 	"github.com/godat/godat/internal/perf/engine"
 )
 
-// machine describes the machine and has the versions of the packages that are compared with.
+// machine returns facts about the machine, and the versions of the packages that godat is compared
+// with.
 func machine() map[string]string {
 	facts := engine.Machine()
 	for _, p := range []string{"libibverbs1", "perftest", "rdmacm-utils", "dapl2-utils", "libfabric-bin"} {
@@ -20,8 +21,8 @@ func machine() map[string]string {
 	return facts
 }
 
-// commit returns that of the tree, with -dirty if files have been changed; what bench writes itself
-// does not count.
+// commit returns the commit of the tree, followed by -dirty if files have been changed. Files that
+// bench itself writes do not count as changed.
 func commit() string {
 	head, err := exec.Command("git", "rev-parse", "--short", "HEAD").Output()
 	if err != nil {
@@ -36,7 +37,7 @@ func commit() string {
 	return c
 }
 
-// loadAverage returns that of the last one, five and fifteen minutes.
+// loadAverage returns the load averages of the last one, five and fifteen minutes.
 func loadAverage() string {
 	data, _ := os.ReadFile("/proc/loadavg")
 	if f := strings.Fields(string(data)); len(f) > 2 {

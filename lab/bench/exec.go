@@ -9,14 +9,15 @@ import (
 	"github.com/godat/godat/lab/process"
 )
 
-// pairTime bounds a program, or both ends of one.
+// pairTime is how long a program, or a pair of client and server, may run.
 const pairTime = 20 * time.Second
 
-// show is a command as a person would type it.
+// show returns a command as a person would type it, without the folders of the programs.
 func show(argv []string) string {
 	line := slices.Clone(argv)
 	for i := range line {
-		// A program of this run's; taskset may stand before it, and env with the library.
+		// An absolute path is that of a program or library of this run. taskset or env may precede
+		// it.
 		if name, file, isVar := strings.Cut(line[i], "="); isVar && filepath.IsAbs(file) {
 			line[i] = name + "=" + filepath.Base(file)
 		} else if filepath.IsAbs(line[i]) {
@@ -26,10 +27,11 @@ func show(argv []string) string {
 	return strings.Join(line, " ")
 }
 
-// loop0 is the loop device.
+// loop0 is the name of the loop device.
 const loop0 = "loop0"
 
-// onLoop is a command on the loop device. wire: as GODAT_LOOP_WIRE has it; empty: it takes no time.
+// onLoop returns the command that runs argv on the loop device. The argument wire is the value of
+// GODAT_LOOP_WIRE; if it is empty, messages take no time.
 func onLoop(bin, wire string, argv []string) []string {
 	env := []string{"env", "LD_PRELOAD=" + filepath.Join(bin, "libloop.so")}
 	if wire != "" {

@@ -10,7 +10,7 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// A thousand idle connections over TCP cost nothing: no thread of this process wakes for them.
+// A thousand idle connections over TCP take no processor time: no thread of this process wakes.
 func TestIdleConnectionsSleep(t *testing.T) {
 	const connections, watched = 1000, 3 * time.Second
 	wakes := func() int64 {

@@ -10,20 +10,21 @@ import (
 const (
 	met       = "met"       // the whole interval is on the goal's side
 	missed    = "missed"    // the whole interval is on the other side
-	undecided = "undecided" // the goal is inside the interval, or the rounds are too few for one
+	undecided = "undecided" // the goal is inside the interval, or there are too few rounds for an interval
 )
 
 const (
-	// shown is the confidence of the intervals on the page, and of its verdicts.
+	// shown is the confidence of the intervals and verdicts on the page.
 	shown = 0.95
-	// enough is the confidence with which a figure is measured no more. It is greater, because each
-	// round asks again, and one of many answers is wrong more often than one alone.
+	// enough is the confidence at which a figure needs no further round. It is greater than shown,
+	// because the question is asked again after each round, and one of many answers is more often
+	// wrong than a single one.
 	enough = 0.99
 )
 
-// interval returns two of the values of a sorted list, between which the median of what they are
-// drawn from lies with at least the confidence, however it is distributed. There are none if the
-// list is too short.
+// interval returns the bounds of an interval that contains the true median with at least the given
+// confidence, whatever the distribution of the values. Both bounds are values of the sorted list.
+// It returns false if the list is too short.
 func interval(sorted []float64, confidence float64) (low, high float64, ok bool) {
 	n := len(sorted)
 	k := result.ConfidenceRank(n, confidence)
@@ -33,11 +34,11 @@ func interval(sorted []float64, confidence float64) (low, high float64, ok bool)
 	return sorted[k-1], sorted[n-k], true
 }
 
-// estimate is what the rounds say of a ratio.
+// estimate is a ratio of two series, as the rounds so far show it.
 type estimate struct {
-	ratio     float64 // the median of the rounds' ratios
+	ratio     float64 // median of the rounds' ratios
 	low, high float64
-	known     bool // the interval
+	known     bool // low and high are known
 	rounds    int
 }
 
@@ -52,7 +53,8 @@ func estimated(ratios []float64, confidence float64) (e estimate) {
 	return e
 }
 
-// verdict compares the interval with a goal: at most, or at least.
+// verdict compares the interval with a goal. With atMost the ratio must be at most the goal,
+// otherwise at least the goal.
 func (e estimate) verdict(atMost bool, goal float64) string {
 	switch {
 	case !e.known:

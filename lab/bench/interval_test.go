@@ -15,7 +15,7 @@ func counting(n int) (v []float64) {
 	return v
 }
 
-// The ranks are those of the tables of the binomial distribution.
+// The ranks agree with the tables of the binomial distribution.
 func TestIntervalRanks(t *testing.T) {
 	for _, c := range []struct {
 		n          int
@@ -32,8 +32,8 @@ func TestIntervalRanks(t *testing.T) {
 	}
 }
 
-// The interval contains the true median in at least 95 of 100 runs, also where most of the noise is
-// on one side.
+// The interval contains the true median in at least 95 of 100 runs, even if most of the noise is on
+// one side.
 func TestIntervalCovers(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	const runs = 4000
@@ -87,7 +87,7 @@ func TestVerdicts(t *testing.T) {
 	} {
 		assert.Equal(t, estimated(c.ratios, shown).verdict(c.atMost, c.goal), c.want, name)
 	}
-	// To stop takes more than to judge.
+	// Ending the rounds needs more confidence than a verdict.
 	six := around(1, 0.02, 6)
 	assert.Equal(t, estimated(six, enough).verdict(true, 1.05), undecided)
 	assert.Equal(t, estimated(append(six, 1, 1), enough).verdict(true, 1.05), met)

@@ -10,12 +10,13 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// The series of the part loop: lab/loopdev/loopbench.c, and the layers of lab/bench/loop.
+// The series of the part loop: C is lab/loopdev/loopbench.c, and the layers are those of
+// lab/bench/loop.
 const inC = "C"
 
 var layers = []string{result.Cverbs, result.UDAT}
 
-// both is a goal for each layer beside a peer.
+// both returns a figure for each layer: its ratio to peer, with the layer's goal.
 func both(peer string, atMost bool, goals [2]float64) (all []figure) {
 	for i, layer := range layers {
 		all = append(all, figure{layer, peer, atMost, goals[i]})
@@ -23,13 +24,13 @@ func both(peer string, atMost bool, goals [2]float64) (all []figure) {
 	return all
 }
 
-// loopTable is a table of the part loop.
+// loopTable describes a table of the part loop.
 type loopTable struct {
 	title, note, unit string
-	loop, value       string // of the programs
+	loop, value       string // the loop to run, and which of its figures to take
 	args              []string
 	row               string
-	goals             [2]float64 // of the layers
+	goals             [2]float64 // goals of the layers
 }
 
 var loopTables = []loopTable{
@@ -46,7 +47,7 @@ var loopTables = []loopTable{
 		"ns", "many", "ns", []string{"-ends", "256"}, "64 B", [2]float64{2, 2.6}},
 }
 
-// loop measures the layers beside C. All ends are in one process, on the loop device.
+// loop compares the layers with C. All ends are in one process, on the loop device.
 func (b *bench) loop(s *section) error {
 	var all []*setting
 	for _, t := range loopTables {
@@ -70,7 +71,8 @@ func (b *bench) loop(s *section) error {
 	return nil
 }
 
-// loopValue runs the loop of a layer, or of C, and returns one of its figures.
+// loopValue runs a loop over a layer, or in C if name is inC, and returns one of the loop's
+// figures.
 func (b *bench) loopValue(name, value string, args ...string) (v float64, line string, err error) {
 	argv := []string{filepath.Join(b.bin, "loopbench")}
 	if name != inC {

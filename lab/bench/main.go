@@ -1,6 +1,6 @@
-// Command bench measures godat beside C, perftest, TCP, libfabric, rsockets and cmtime, and writes
+// Command bench compares godat with C, perftest, TCP, libfabric, rsockets and cmtime. It writes
 // docs/performance.md with its pictures, docs/performance-details.md and docs/performance.json.
-// ci/bench.sh builds what it needs and starts it.
+// ci/bench.sh builds what bench needs and starts it.
 package main
 
 import (
@@ -15,45 +15,45 @@ import (
 	"time"
 )
 
-// The machines on which parts run that need a verbs device.
+// The machines on which the parts that need a verbs device can run.
 const (
 	host = "host" // the host's own device
 	kvm  = "kvm"  // qemu with KVM
 	uml  = "uml"  // User Mode Linux
-	tcg  = "tcg"  // qemu without KVM: the figures have no verdicts
+	tcg  = "tcg"  // qemu without KVM: the figures get no verdicts
 )
 
-// machines has their names in titles.
+// machines contains the machines' names in titles.
 var machines = map[string]string{
 	host: "this host's device", kvm: "soft-RoCE in a virtual machine with KVM", uml: "soft-RoCE in a User Mode Linux",
 	tcg: "soft-RoCE in an emulated machine: no measure",
 }
 
-// bench is one run.
+// bench is one run of the command.
 type bench struct {
 	bin     string // folder with the programs
 	json    string // file with all values
-	pages   string // folder of the pages; empty: none
+	pages   string // folder of the pages; empty: write no pages
 	machine string
 	device  string
 	address string
 	server  []string // command that starts a program on the server's host: ssh HOST; empty: this host
 	peer    string   // the server's device
 	limit   time.Duration
-	most    int // rounds; 0: until the figures are decided or the time is over
+	most    int // largest number of rounds; 0: until the figures are decided or the time is over
 	quick   bool
-	inside  bool // this is the guest
+	inside  bool // this process runs inside the guest
 	cpus    []int
-	plain   bool // perftest does not send inline on the device, so that cverbs must not either
+	plain   bool // perftest does not send inline on the device, so cverbs must not send inline either
 	doc     *document
-	now     *section // that is being measured
+	now     *section // the section that is being measured
 }
 
-// part measures one of the things.
+// part is one part of the benchmark, which can be measured alone.
 type part struct {
 	name, title string
 	device      bool // it needs a verbs device
-	weight      int  // of its share of the time
+	weight      int  // the part's share of the time, relative to other parts
 	run         func(*bench, *section) error
 }
 
@@ -72,7 +72,7 @@ func parts() []part {
 		{partPair, "Two processes on a model of a NIC", false, 4, (*bench).pair},
 		{partTCP, "RDMA over TCP, without a device", false, 3, (*bench).tcp},
 		{partDevice, "Beside rsockets and cmtime", true, 2, (*bench).onDevice},
-		// Not without their names.
+		// The following parts run only if they are named on the command line.
 		{partProvider, "godat's DAT provider beside the C library's", true, 2, (*bench).provider},
 		{partNIC, "Beside perftest on a NIC", true, 4, (*bench).nic},
 	}
@@ -140,7 +140,8 @@ func run(args []string) error {
 	return b.all(todo, *total)
 }
 
-// choose returns the parts of the names, or those that run without their names.
+// choose returns the parts with the given names. Without names it returns the parts that run by
+// default; inside the guest there are none.
 func choose(names []string, inside bool) (todo []part, err error) {
 	var known []string
 	for _, p := range parts() {
@@ -158,8 +159,8 @@ func choose(names []string, inside bool) (todo []part, err error) {
 	return todo, nil
 }
 
-// all measures the parts, each in its share of the time that is left, and writes the files after
-// each: a run that is interrupted has changed nothing but the parts that it has ended.
+// all measures the parts and writes the files after each part. Each part gets its share of the time
+// that is left. If the run is interrupted, only the parts that had ended have changed.
 func (b *bench) all(todo []part, total time.Duration) error {
 	end := time.Now().Add(total)
 	weights := 0
@@ -180,7 +181,7 @@ func (b *bench) all(todo []part, total time.Duration) error {
 			failed = append(failed, s.Title+": "+e)
 		}
 		if len(s.Tables) == 0 && b.doc.section(p.name) != nil {
-			continue // it could not begin: what was measured before is better than nothing
+			continue // the part could not begin: keep what was measured before
 		}
 		b.doc.put(s)
 		if err := errors.Join(b.doc.write(b.json), b.writePages()); err != nil {
@@ -193,7 +194,7 @@ func (b *bench) all(todo []part, total time.Duration) error {
 	return nil
 }
 
-// measure measures one part here.
+// measure measures one part in this process.
 func (b *bench) measure(p part) *section {
 	s := &section{Name: p.name, Title: p.title, Started: time.Now().UTC().Truncate(time.Second), Short: b.quick,
 		LoadStart: loadAverage(), Machine: machine()}
@@ -220,7 +221,7 @@ func (b *bench) measure(p part) *section {
 	return s
 }
 
-// guest measures a part that needs a device in a machine of its own.
+// guest measures a part that needs a device, in a virtual machine.
 func (b *bench) guest(p part) *section {
 	dir := filepath.Join(b.bin, "guest")
 	file := filepath.Join(dir, "guest.json")
@@ -242,7 +243,7 @@ func (b *bench) guest(p part) *section {
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	failure := cmd.Run()
 	d, err := readDocument(file)
-	if err == nil && d.section(p.name) != nil { // what failed inside stands in it
+	if err == nil && d.section(p.name) != nil { // the section contains the errors of the guest
 		s := d.section(p.name)
 		s.Commit = commit()
 		return s
@@ -254,5 +255,6 @@ func (b *bench) guest(p part) *section {
 		Machine: machine(), Errors: []string{errors.Join(failure, err).Error()}}
 }
 
-// bootTime is for the guest's start, and for a last row that begins just before its time is over.
+// bootTime is the time for the guest to start, and to measure a last row that begins just before
+// its time is over.
 const bootTime = 3 * time.Minute

@@ -14,12 +14,12 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// notes explains the figures, at the end of the page of details.
+// notes is the text that explains the figures. It is the end of the page of details.
 //
 //go:embed notes.md
 var notes string
 
-// Files in the folder of the pages.
+// The files that writePages writes into the folder of the pages.
 const (
 	pageFile    = "performance.md"
 	detailsFile = "performance-details.md"
@@ -54,7 +54,7 @@ func (b *bench) writePages() error {
 	return nil
 }
 
-// lines are the medians of a table over size.
+// lines returns a line for each series of a table over size. Its values are medians.
 func lines(t *table) (all []report.Line) {
 	for _, name := range t.Series {
 		l := report.Line{Name: name}
@@ -88,7 +88,7 @@ the true median with 95 %% confidence. A goal that is inside it is undecided, an
 fewer than 6 rounds.
 `
 
-// page is what a reader needs first: sentences, pictures, and all figures.
+// page returns the text of performance.md: sentences, pictures, and all figures with their goals.
 func page(d *document) string {
 	var b strings.Builder
 	b.WriteString("# Performance\n\n")
@@ -129,7 +129,7 @@ func ended(s *section) string {
 	return s.Ended
 }
 
-// figureRows are the figures of a part.
+// figureRows returns a row of the page for each figure of a part.
 func figureRows(s *section) (rows [][]string) {
 	if s.Unjudged {
 		return nil
@@ -160,8 +160,8 @@ func figureRows(s *section) (rows [][]string) {
 	return rows
 }
 
-// sentences are five: the balance, and what a user chooses by. One whose part has not been measured
-// says so.
+// sentences returns the five sentences at the beginning of the page: how many goals are met, and
+// the values by which a user chooses. If a part has not been measured, its sentence says so.
 func sentences(d *document) []string {
 	count := map[string]int{}
 	total := 0
@@ -200,7 +200,7 @@ func sentences(d *document) []string {
 	}
 }
 
-// cell is a value of a table for people; nil: not measured.
+// cell is a value of a table, to be printed for people. A nil cell has not been measured.
 type cell struct {
 	median float64
 	unit   string
@@ -218,7 +218,7 @@ func find(s *section, table int, name, series string) *cell {
 	return nil
 }
 
-// bytes turns operations per second into bytes per second.
+// bytes converts operations per second to bytes per second.
 func (c *cell) bytes(size int) *cell {
 	if c == nil {
 		return nil
@@ -240,7 +240,8 @@ func (c *cell) String() string {
 	return short(c.median) + " " + c.unit
 }
 
-// details has the values and commands of all tables, and the notes.
+// details returns the text of performance-details.md: the values and commands of all tables, and
+// the notes.
 func details(d *document) string {
 	var b strings.Builder
 	b.WriteString("# Performance: the details\n\nWritten by `make bench`; do not edit. " +
@@ -305,7 +306,8 @@ func tableDetails(b *strings.Builder, t *table) {
 	}
 }
 
-// unitOf returns the unit for people, and the number of base units in it.
+// unitOf returns the unit in which the table is printed, and how many of the table's own units it
+// has.
 func unitOf(t *table) (string, float64) {
 	switch t.Unit {
 	case "bytes/s":
@@ -318,7 +320,8 @@ func unitOf(t *table) (string, float64) {
 	return t.Unit, 1
 }
 
-// spread is half the distance between the least and the greatest value in percent.
+// spread formats half of the distance between the least and the greatest value, in percent of the
+// median.
 func spread(sorted []float64) string {
 	m := result.Median(sorted)
 	if len(sorted) < 2 || m == 0 {
@@ -327,8 +330,8 @@ func spread(sorted []float64) string {
 	return fmt.Sprintf(" ±%.0f%%", (sorted[len(sorted)-1]-sorted[0])/2/math.Abs(m)*100)
 }
 
-// short formats a number with at most four significant digits, unless it is larger, and at most two
-// after the point.
+// short formats a number with at most four significant digits and at most two decimals. A number of
+// 10000 or more has all digits before the decimal point.
 func short(v float64) string {
 	digits := 2
 	if a := math.Abs(v); a >= 1000 {

@@ -12,8 +12,8 @@ import (
 	"github.com/godat/godat/lab/process"
 )
 
-// perftestRow returns the headings and the values of perftest's table. Headings may have blanks in
-// them, but each ends in its unit.
+// perftestRow returns the line of headings and the first row of values of perftest's table. A
+// heading may contain blanks, but each heading ends in its unit.
 func perftestRow(text string) (heading string, values []float64, err error) {
 	s := bufio.NewScanner(strings.NewReader(text))
 	for s.Scan() {
@@ -26,7 +26,7 @@ func perftestRow(text string) (heading string, values []float64, err error) {
 			continue
 		}
 		for _, f := range strings.Fields(line) {
-			v, err := strconv.ParseFloat(strings.TrimPrefix(f, "-"), 64) // -nan of few iterations
+			v, err := strconv.ParseFloat(strings.TrimPrefix(f, "-"), 64) // perftest prints -nan if there are few iterations
 			if err != nil {
 				return heading, nil, fmt.Errorf("perftest: %q in %q is no number", f, line)
 			}
@@ -37,7 +37,7 @@ func perftestRow(text string) (heading string, values []float64, err error) {
 	return heading, nil, fmt.Errorf("perftest: no row of figures: %s", process.LastLines(text, 2))
 }
 
-// perftestLatency returns t_typical, the median, in nanoseconds.
+// perftestLatency returns the column t_typical, the median, in nanoseconds.
 func perftestLatency(text string) (float64, error) {
 	heading, v, err := perftestRow(text)
 	if err != nil {
@@ -50,8 +50,9 @@ func perftestLatency(text string) (float64, error) {
 	return v[4] * 1000, nil
 }
 
-// perftestBandwidth returns the average bandwidth in bytes per second. Its MB are 2^20 bytes, with
-// two digits after the point: too few for small messages, where the message rate has more.
+// perftestBandwidth returns the average bandwidth in bytes per second. perftest prints MB of 2^20
+// bytes with two decimals. For small messages that is too coarse, so perftestBandwidth computes the
+// bandwidth from the message rate, which has more digits.
 func perftestBandwidth(text string, size int) (float64, error) {
 	heading, v, err := perftestRow(text)
 	if err != nil {
@@ -67,13 +68,13 @@ func perftestBandwidth(text string, size int) (float64, error) {
 	return v[3] * (1 << 20), nil
 }
 
-// dapl is what dapltest's performance test prints.
+// dapl contains the figures that dapltest's performance test prints.
 type dapl struct {
-	Ops     float64 // per second, pipelined
-	Latency float64 // mean of one at a time, ns
+	Ops     float64 // operations per second, many in flight
+	Latency float64 // mean of operations one at a time, in ns
 }
 
-// dapltestRaw reads the line "raw: op, iterations, size, segments, pipeline, cpu, ops/s, MB/s,
+// dapltestRaw parses the line "raw: op, iterations, size, segments, pipeline, cpu, ops/s, MB/s,
 // latency, post, reap".
 func dapltestRaw(text string) (d dapl, err error) {
 	for line := range strings.Lines(text) {
@@ -98,8 +99,8 @@ func dapltestRaw(text string) (d dapl, err error) {
 	return d, fmt.Errorf("dapltest: no line of raw figures: %s", process.LastLines(text, 2))
 }
 
-// hundredths reads a number of dapltest, which prints whole units, a point, and the hundredths
-// without leading zero: 3.5 is 3.05.
+// hundredths parses a number that dapltest prints. dapltest prints the hundredths after the point
+// without a leading zero: "3.5" means 3.05.
 func hundredths(s string) (float64, error) {
 	s = strings.TrimSpace(s)
 	whole, part, found := strings.Cut(s, ".")
@@ -111,7 +112,7 @@ func hundredths(s string) (float64, error) {
 	return w + h/100, err
 }
 
-// cmtimeStep is a line of cmtime's table: the time all connections took for a step.
+// cmtimeStep is a line of cmtime's table: the time that a step took for all connections.
 type cmtimeStep struct {
 	Name string
 	Ms   float64
@@ -147,7 +148,7 @@ func stepMs(steps []cmtimeStep, name string) float64 {
 	return 0
 }
 
-// parseDatperf reads a document of datperf from its standard output.
+// parseDatperf parses the document that datperf prints to its standard output.
 func parseDatperf(text string) (*result.Document, error) {
 	d, err := result.Parse([]byte(text))
 	if err != nil {

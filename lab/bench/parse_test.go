@@ -30,7 +30,7 @@ func TestPerftestLatencyInNanoseconds(t *testing.T) {
 	}
 }
 
-// The message rate has more digits where messages are small.
+// For small messages the bandwidth is computed from the message rate, which has more digits.
 func TestPerftestBandwidth(t *testing.T) {
 	for size, want := range map[int]float64{4096: 69.62 * (1 << 20), 64: 1114 * 64} {
 		v, err := perftestBandwidth(sample(t, "ib_write_bw.txt"), size)

@@ -13,15 +13,15 @@ import (
 	"github.com/godat/godat/lab/process"
 )
 
-// inline is the largest message that udat sends inline, and cverbs here.
+// inline is the largest message, in bytes, that udat sends inline. cverbs gets the same limit here.
 const inline = 128
 
-// size is a message size, with how many operations measure it on soft-RoCE and how many are in
-// flight.
+// size is a message size. It also says how many operations measure this size on soft-RoCE, and how
+// many of them are in flight.
 type size struct {
 	bytes             int
 	name              string
-	latency, stream   int // operations
+	latency, stream   int // numbers of operations
 	depth, moderation int
 }
 
@@ -32,7 +32,8 @@ var sizes = []size{
 	{1 << 20, "1 MiB", 40, 64, 16, 4},
 }
 
-// operations is n, or what fits the machine.
+// operations returns how many operations to measure: n on soft-RoCE, more on a faster device, fewer
+// in a quick run or on an emulated machine.
 func (b *bench) operations(n int) string {
 	switch {
 	case b.quick:
@@ -48,14 +49,15 @@ func (b *bench) operations(n int) string {
 const (
 	perftestPort  = 18515
 	datperfPort   = 18516
-	datperfOnWire = 18517 // the server whose messages are under way for a while
+	datperfOnWire = 18517 // port of the server on which messages take the time wire
 )
 
-// wire is what the loop device models in latency tests.
+// wire is how long a message takes on the loop device in latency tests, the value of
+// GODAT_LOOP_WIRE.
 const wire = "1us"
 
-// place is a command at an end of the device: bound to its processor, on the loop device if that is
-// the one.
+// place returns the command that runs argv at one end: bound to that end's processor, and on the
+// loop device if b.device is that device.
 func (b *bench) place(end int, wire string, argv []string) []string {
 	argv = b.pin(end, argv)
 	if b.device == loop0 {
@@ -64,11 +66,11 @@ func (b *bench) place(end int, wire string, argv []string) []string {
 	return argv
 }
 
-// datperfServers starts a server for rates and one for latencies, and waits until they listen.
+// datperfServers starts one server for rates and one for latencies, and waits until both listen.
 func (b *bench) datperfServers() (stop func(), err error) {
 	program := filepath.Join(b.bin, "datperf")
 	if len(b.server) > 0 {
-		program = "datperf" // in the PATH there
+		program = "datperf" // found in the PATH of the server's host
 	}
 	var servers []*process.Process
 	stop = func() {
@@ -91,7 +93,7 @@ func (b *bench) datperfServers() (stop func(), err error) {
 	return stop, nil
 }
 
-// startServer starts a program on the server's host, where it ends after limit at the latest.
+// startServer starts a program on the server's host. The program ends after limit at the latest.
 func (b *bench) startServer(limit time.Duration, argv []string) (*process.Process, error) {
 	if len(b.server) > 0 {
 		argv = slices.Concat(b.server, []string{"timeout", strconv.Itoa(int(limit.Seconds()))}, argv)
@@ -99,7 +101,7 @@ func (b *bench) startServer(limit time.Duration, argv []string) (*process.Proces
 	return process.Start(limit, nil, argv...)
 }
 
-// listening reports whether a TCP port of the server's host is listened on.
+// listening reports whether a process listens on a TCP port of the server's host.
 func (b *bench) listening(port int) bool {
 	var tables []byte
 	if len(b.server) > 0 {
@@ -120,8 +122,9 @@ func (b *bench) listening(port int) bool {
 	return false
 }
 
-// perftest runs both ends of one of its programs and returns what the client printed, with its
-// command. The ends may miss each other: it is tried twice.
+// perftest runs both ends of one of perftest's programs. It returns the client's output and the
+// client's command. If an end fails, for example because the ends missed each other, perftest tries
+// once more.
 func (b *bench) perftest(wire string, argv []string) (out, line string, err error) {
 	client := append(b.place(clientEnd, wire, argv), b.address)
 	for range 2 {
@@ -156,7 +159,8 @@ func (b *bench) perftestOnce(wire string, argv, client []string) (string, error)
 	return out, nil
 }
 
-// perf is the command line of a perftest program that fits datperf's, without the host.
+// perf returns the command line of one of perftest's programs, without the host. Its settings are
+// the same as datperf's.
 func (b *bench) perf(test, mode string, s size, n int, more ...string) []string {
 	args := []string{
 		"ib_" + test + "_" + mode, "-d", b.device, "-F", "-s", strconv.Itoa(s.bytes), "-n", b.operations(n),
@@ -168,9 +172,9 @@ func (b *bench) perf(test, mode string, s size, n int, more ...string) []string 
 	return append(args, more...)
 }
 
-// datperf runs a client of a layer, in a process of its own, as perftest is one: the first run of a
-// process is slower. Where perftest does not send inline, cverbs does not either; udat has no such
-// option.
+// datperf runs a datperf client for one layer, in a new process, because perftest also uses a new
+// process for each run, and the first run of a process is slower. Where perftest does not send
+// inline, cverbs does not either. udat has no option for that.
 func (b *bench) datperf(layer, wire, test, mode string, s size, n int, more ...string) (
 	total result.Stream, line string, err error,
 ) {
@@ -200,7 +204,7 @@ func (b *bench) datperf(layer, wire, test, mode string, s size, n int, more ...s
 	return d.Runs[0].Total(), show(argv), nil
 }
 
-// sentLatency is half of a round trip of a Send.
+// sentLatency returns a series: half of a round trip of Sends.
 func (b *bench) sentLatency(s size, name string) series {
 	if name == perftestName {
 		return series{name, func() (float64, string, error) {
@@ -222,8 +226,8 @@ func (b *bench) sentLatency(s size, name string) series {
 	}}
 }
 
-// writeRate is how many RDMA writes per second there are. datperf warms up, because the first 50 ms
-// of a stream are slower in a Go process.
+// writeRate returns a series: RDMA writes per second. datperf warms up, because in a Go process the
+// first 50 ms of a stream are slower.
 func (b *bench) writeRate(s size, name string) series {
 	if name == perftestName {
 		return series{name, func() (float64, string, error) {
@@ -245,9 +249,9 @@ func (b *bench) writeRate(s size, name string) series {
 
 const perftestName = "perftest"
 
-// besidePerftest adds the tables over size, with the layers beside perftest and columns for others,
-// and returns their rows in the order of sizes. Writes of 64 bytes have no goal: the part loop has
-// one for the rate.
+// besidePerftest adds two tables over size, with columns for perftest, the layers, and the series
+// in others. It returns the rows of both tables in the order of sizes. The rate of 64-byte writes
+// has no goal here, because the part loop has a goal for it.
 func (b *bench) besidePerftest(s *section, others ...string) (latencies, rates []*setting) {
 	names := append([]string{perftestName}, layers...)
 	columns := append(slices.Clip(names), others...)
@@ -268,7 +272,7 @@ func (b *bench) besidePerftest(s *section, others ...string) (latencies, rates [
 	return latencies, rates
 }
 
-// nic measures datperf beside perftest, and needs nothing else.
+// nic compares datperf with perftest. It needs no other programs.
 func (b *bench) nic(s *section) error {
 	stop, err := b.datperfServers()
 	if err != nil {

@@ -7,14 +7,15 @@ import (
 	"strings"
 )
 
-// Each end of a polled measurement is bound to one processor, as users of perftest bind theirs:
-// threads that run on the other end's processor disturb both.
+// Each end of a polled measurement is bound to its own processor, as users of perftest bind its
+// ends. A thread that ran on the other end's processor would disturb both ends.
 const (
 	serverEnd = iota
 	clientEnd
 )
 
-// pin binds a command to the processor of its end, where there are two.
+// pin returns a command that runs argv on the processor of its end. If the machine has only one
+// processor, it returns argv.
 func (b *bench) pin(end int, argv []string) []string {
 	if b.cpus == nil {
 		return argv
@@ -22,7 +23,7 @@ func (b *bench) pin(end int, argv []string) []string {
 	return append([]string{"taskset", "-c", strconv.Itoa(b.cpus[end])}, argv...)
 }
 
-// processors returns two processors near a device, nil if there are fewer.
+// processors returns two processors near a device, or nil if the machine has fewer than two.
 func processors(device string) []int {
 	near := "/sys/class/infiniband/" + device + "/device/local_cpulist"
 	for _, file := range []string{near, "/sys/devices/system/cpu/online"} {
@@ -37,7 +38,7 @@ func processors(device string) []int {
 	return nil
 }
 
-// parseCPUs reads a list of processors as the kernel writes it: 0-3,8.
+// parseCPUs parses a list of processors in the kernel's form: 0-3,8.
 func parseCPUs(list string) (cpus []int, err error) {
 	for r := range strings.SplitSeq(list, ",") {
 		from, to, isRange := strings.Cut(r, "-")

@@ -8,8 +8,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// provider measures godat's DAT provider beside the C library's: dapltest's performance test with
-// messages of 64 KiB, both ends on the same provider, which take turns.
+// provider compares godat's DAT provider with the C library's. It runs dapltest's performance test
+// with messages of 64 KiB. Both ends use the same provider, and the two providers take turns.
 func (b *bench) provider(s *section) error {
 	const c, ours = "libdaplofa", "libgodat"
 	z := sizes[2]

@@ -7,23 +7,24 @@ import (
 	"time"
 )
 
-// Rounds of a row: at least so many if it has no figure, and at most so many in any case.
+// The least number of rounds of a row without figures, and the largest number of rounds of any row.
 const (
 	fewest = 5
 	most   = 200
 )
 
-// tries is how often a series may fail before it has given a value; then it is left out.
+// tries is how often a series that has no value yet may fail. Then the series is left out.
 const tries = 2
 
-// setting is a row of a table with the programs that fill it.
+// setting is a row of a table and the series that fill it.
 type setting struct {
 	*row
 	series []series
 	failed map[string]int
 }
 
-// series measures one value; command is how a person would do it.
+// series is a way to measure a value. measure also returns the command with which a person can
+// measure it.
 type series struct {
 	name    string
 	measure func() (value float64, command string, err error)
@@ -48,7 +49,8 @@ func (s *setting) settled() bool {
 	return true
 }
 
-// round measures all series, in reverse order if back: what drifts favours neither end.
+// round measures all series once, in reverse order if back is true. The order alternates so that a
+// drift of the machine's speed favors no series.
 func (s *setting) round(back bool) {
 	values := map[string]float64{}
 	for i := range s.series {
@@ -73,13 +75,13 @@ func (s *setting) round(back bool) {
 	s.series = slices.DeleteFunc(slices.Clone(s.series), func(x series) bool { return s.gaveUp(x.name) })
 }
 
-// gaveUp reports whether a series is measured no more.
+// gaveUp reports whether a series has failed so often that it is left out.
 func (s *setting) gaveUp(name string) bool {
 	return s.failed[name] >= tries && len(s.values(name)) == 0
 }
 
-// rounds measures the rows in turn, round by round, until all are settled or the time is over; a
-// first round is always measured whole. It returns why it ended.
+// rounds measures the rows in turn, round by round, until all rows are settled or the time is over.
+// The first round is always complete. rounds returns why it ended.
 func (b *bench) rounds(settings []*setting) string {
 	for _, s := range settings {
 		s.failed = map[string]int{}

@@ -11,7 +11,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// streamBuffer is the memory of each direction of a stream, in bytes, as rstream has.
+// streamBuffer is the memory for each direction of a stream, in bytes. It is the same as in
+// rstream.
 const streamBuffer = "524288"
 
 // The series of lab/bench/stream.
@@ -27,11 +28,12 @@ const (
 	write = "write"
 )
 
-// streamLine is a command that measures a kind of end: round trips or writes of a size.
+// streamLine returns the command that measures round trips or writes of a given size, over one kind
+// of end.
 func (b *bench) streamLine(device, kind, loop string, size int, flags ...string) []string {
 	length := 250 * time.Millisecond
 	if b.machine == uml && device != loop0 {
-		length = time.Second // of two processes on a software device one waits for the other's processor now and then
+		length = time.Second // two processes on a software device sometimes wait for each other's processor
 	}
 	if b.quick {
 		length /= 10
@@ -52,7 +54,7 @@ func (b *bench) streamLine(device, kind, loop string, size int, flags ...string)
 	return argv
 }
 
-// stream runs such a command and returns one of its figures.
+// stream runs a command that streamLine returned, and returns one of its figures.
 func (b *bench) stream(argv []string, value string) (float64, string, error) {
 	out, err := b.run(pairTime, argv...)
 	var figures map[string]float64
@@ -66,7 +68,7 @@ func (b *bench) stream(argv []string, value string) (float64, string, error) {
 	return v, show(argv), err
 }
 
-// streamPing is a round trip, or half of one.
+// streamPing returns a series: the round trip, multiplied by part.
 func (b *bench) streamPing(name, kind, device string, size int, part float64, flags ...string) series {
 	return series{name, func() (float64, string, error) {
 		v, line, err := b.stream(b.streamLine(device, kind, ping, size, flags...), "p50")
@@ -74,7 +76,7 @@ func (b *bench) streamPing(name, kind, device string, size int, part float64, fl
 	}}
 }
 
-// streamRate is how many writes per second there are, each counted by a factor.
+// streamRate returns a series: the writes per second, multiplied by each.
 func (b *bench) streamRate(name, kind, device string, size int, each float64, flags ...string) series {
 	return series{name, func() (float64, string, error) {
 		v, line, err := b.stream(b.streamLine(device, kind, write, size, flags...), "ns")
@@ -85,8 +87,8 @@ func (b *bench) streamRate(name, kind, device string, size int, each float64, fl
 	}}
 }
 
-// pair measures two processes on the loop device: the layers beside perftest, and streams beside
-// TCP and udat.
+// pair measures between two processes on the loop device. It compares the layers with perftest, and
+// streams with TCP and udat.
 func (b *bench) pair(s *section) error {
 	on := *b
 	on.device, on.peer, on.address, on.server = loop0, loop0, "127.0.0.1", nil
@@ -129,7 +131,7 @@ func (b *bench) pair(s *section) error {
 	return nil
 }
 
-// alone is the loop in C, of one process.
+// alone returns a series: the loop in C, in one process.
 func (b *bench) alone(latency bool, size int) series {
 	return series{inC, func() (float64, string, error) {
 		if latency {

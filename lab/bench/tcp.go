@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	onTCP     = "tcp:127.0.0.1" // the device without a device
+	onTCP     = "tcp:127.0.0.1" // a fabric that needs no RDMA device
 	fabtests  = "fi_pingpong"
 	withCRC   = "udat, CRC"
 	rawPolled = "TCP, polled"
 )
 
-// tcp measures the fabric tcp between two processes of this host, beside what Go's net does with
-// the same bytes, and beside libfabric's tcp.
+// tcp measures the fabric tcp between two processes of this host. It compares tcp with Go's net
+// package, for the same bytes, and with libfabric's tcp provider.
 func (b *bench) tcp(s *section) error {
 	var all []*setting
 	trip := s.table("Half of a round trip over TCP", "Sends, polled. TCP, polled: Go programs that read until something "+
@@ -58,8 +58,8 @@ func (b *bench) tcp(s *section) error {
 	return nil
 }
 
-// pingpong is half of the mean round trip of libfabric's program. Its ends lose each other now and
-// then: it is tried three times.
+// pingpong returns half of the mean round trip of libfabric's program, in ns. Sometimes the
+// program's two ends do not find each other, so pingpong tries up to three times.
 func (b *bench) pingpong(z size) (v float64, line string, err error) {
 	n := 5 * z.latency
 	if b.quick {
@@ -89,7 +89,7 @@ func (b *bench) pingpongOnce(argv, client []string) (string, error) {
 	return b.run(pairTime, client...)
 }
 
-// pingpongPort is fi_pingpong's for its control connection.
+// pingpongPort is the port of fi_pingpong's control connection.
 const pingpongPort = 47592
 
 // parsePingpong returns the column usec/xfer, half of a round trip, in nanoseconds.
@@ -104,7 +104,7 @@ func parsePingpong(text string) (float64, error) {
 		if heading == nil || len(f) < len(heading) {
 			continue
 		}
-		for i := range f { // "total time" has a blank in the heading and none in its column
+		for i := range f { // the heading "total time" contains a blank; its column does not
 			if heading[len(heading)-1-i] == "usec/xfer" {
 				us, err := strconv.ParseFloat(f[len(f)-1-i], 64)
 				if err == nil && us <= 0 {

@@ -14,8 +14,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestTableIsOfToday: the rules that the tests say they prove and those that the table says they
-// have proven agree, both ways. A test that is new or renamed needs `make conformance`.
+// TestTableIsOfToday: the rules that the tests claim to prove and the rules that the table shows as
+// proven by them agree, both ways. After adding or renaming a test, run `make conformance`.
 func TestTableIsOfToday(t *testing.T) {
 	files, err := filepath.Glob("../../udat/*_test.go")
 	assert.NilError(t, err)
@@ -38,8 +38,8 @@ func TestTableIsOfToday(t *testing.T) {
 	}
 }
 
-// TestDisagreements: what differs is found: a claim by a test or by what only other tests use, a
-// citation of a test that claims another rule, and one of a test that does not exist.
+// TestDisagreements: disagreements are found: a claim by a test, or by code that only other tests
+// use; a citation of a test that claims another rule; and a citation of a test that does not exist.
 func TestDisagreements(t *testing.T) {
 	rules := []ruleLine{{id: "A-1"}, {id: "A-2"}, {id: "B-1"}, {id: "B-2"}, {id: "B-3"}}
 	c := readClaims(t, rules, []string{"x_test.go"}, `package p
@@ -76,8 +76,9 @@ func TestModel(t *testing.T) { shows("B-3") }
 	}
 }
 
-// claims are the places of a package's tests that name rules: each rule, and the tests that lead
-// there. What a name means is not looked up: a function leads to all that bears a name it uses.
+// claims lists the places in a package's tests that name rules: each rule, and the tests from which
+// the place can be reached. Names are not resolved: a function is assumed to reach everything that
+// has a name that it uses.
 type claims []claim
 
 type claim struct {
@@ -164,8 +165,8 @@ func readClaims(t *testing.T, rules []ruleLine, files []string, src any) (found 
 	return slices.Concat(named...)
 }
 
-// disagreements compares claims with the tests that a table cites for each rule. TestModel finds
-// out as it runs which rules it meets: the table need not have them all.
+// disagreements compares claims with the tests that a table cites for each rule. TestModel meets
+// its rules only at run time, so the table need not have all of them.
 func disagreements(c claims, cited map[string]map[string]bool) (list []string) {
 	claimed := map[string]map[string]bool{}
 	for _, c := range c {

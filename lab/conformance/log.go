@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// outcomes is what a suite's log says of its tests and their parts: PASS, FAIL or SKIP.
+// outcomes maps the tests and subtests in a suite's log to their outcome: PASS, FAIL or SKIP.
 type outcomes map[string]string
 
 var outcomeLine = regexp.MustCompile(`--- (PASS|FAIL|SKIP): (\S+) \(`)
@@ -23,7 +23,7 @@ func readLog(path string) (outcomes, error) {
 	return o, nil
 }
 
-// doubt returns why a record of the test does not count, or "".
+// doubt returns why a record of a test does not count, or "" if the record counts.
 func (o outcomes) doubt(test string) string {
 	if o[test] != "PASS" {
 		return "the log does not say that it has passed"

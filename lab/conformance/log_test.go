@@ -9,8 +9,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestDoubtfulRecords: a record counts only if the log says that the test has passed, with all its
-// parts.
+// TestDoubtfulRecords: a record counts only if, according to the log, the test and all its parts
+// have passed.
 func TestDoubtfulRecords(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -39,8 +39,8 @@ func TestDoubtfulRecords(t *testing.T) {
 	assert.ErrorContains(t, err, "rxe.log", "records without a log")
 }
 
-// TestOtherFabricsStay: a run of one fabric renews its column, and the others stay as the table has
-// them, whatever columns it has. What the table shows as proven must stay so.
+// TestOtherFabricsStay: a run on one fabric renews the fabric's column. The other columns stay as
+// they are in the table, whatever columns it has. What the table shows as proven must stay proven.
 func TestOtherFabricsStay(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {

@@ -1,15 +1,17 @@
-// Command conformance makes the table of DAT rules and the tests that prove them, from the rule
-// list and the records and logs that the test suites leave, and fails if a rule that the committed
-// table shows as proven no longer is, or one is not proven on a fabric and nothing says why.
+// Command conformance writes the table of DAT rules and the tests that prove them. It reads the
+// list of rules, and the records and logs that the test suites have written. It fails if a rule
+// that the committed table shows as proven is no longer proven. It also fails if a rule is not
+// proven on a fabric and LIMITS gives no reason.
 //
 //	conformance RULES LIMITS TABLE RECORDS...
 //
-// LIMITS lists the rules that cannot be proven on a fabric: the fabrics, the rules, and the reason,
-// which the table shows.
+// LIMITS lists the rules that cannot be proven on some fabrics. Each line has the fabrics, the
+// rules, and the reason, which the table shows.
 //
-// Beside each file of records, NAME.tsv, lies the log of its suite, NAME.log, made with -test.v. A
-// record counts only if the log says that its test has passed, and that no part of it has failed or
-// was skipped. A fabric without any keeps its column of the table.
+// In the same folder as each file of records, NAME.tsv, there must be the log of its suite,
+// NAME.log, the output of go test -v. A record counts only if, according to the log, its test has
+// passed and no part of the test has failed or was skipped. If a fabric has no records, its column
+// of the table stays as it is.
 package main
 
 import (
@@ -21,19 +23,20 @@ import (
 	"strings"
 )
 
-// fabrics are the columns of the table; a device belongs to the one whose name it begins with.
+// fabrics lists the columns of the table. A device belongs to the fabric whose name is a prefix of
+// the device's name.
 var fabrics = []string{"mem", "tcp", "rxe", "siw"}
 
-// headings name the columns.
+// headings contains the titles of the columns.
 var headings = map[string]string{"mem": "mem0", "tcp": "tcp", "rxe": "rxe", "siw": "siw"}
 
-// ruleLine is one line of the rule list: ID, meaning, and for a rule that no test of a Go library
-// can show, why.
+// ruleLine is one line of the list of rules: ID and meaning. If no test of a Go library can show
+// the rule, notApplicable says why.
 type ruleLine struct {
 	id, meaning, notApplicable string
 }
 
-// proof is the tests that prove a rule, by fabric.
+// proof maps each fabric to the set of tests that prove a rule there.
 type proof map[string]map[string]bool
 
 func main() {
@@ -136,7 +139,7 @@ func readRules(path string) ([]ruleLine, error) {
 	return rules, err
 }
 
-// readLimits reads why a rule cannot be proven on a fabric, by "ID fabric".
+// readLimits reads why rules cannot be proven on fabrics. The key is "ID fabric".
 func readLimits(path string, rules []ruleLine) (map[string]string, error) {
 	limits := map[string]string{}
 	err := eachLine(path, func(_ int, f []string) error {
@@ -207,8 +210,8 @@ func readRecords(rules []ruleLine, paths []string) (proofs map[string]proof, unk
 	return proofs, unknown, nil
 }
 
-// duty says whether an ID names a gap to bridge, a mapping or a conflict of sources: what the
-// library does about those shows in the rules that the table counts.
+// duty reports whether an ID names a gap to bridge, a mapping, or a conflict of sources. The table
+// does not count these: what the library does about them shows in other rules.
 func duty(id string) bool {
 	for _, prefix := range []string{"GAP-", "V-", "C-"} {
 		if strings.HasPrefix(id, prefix) {
@@ -218,7 +221,8 @@ func duty(id string) bool {
 	return false
 }
 
-// readTable reads an earlier table, of any columns: the tests of the rules that it shows as proven.
+// readTable reads an earlier table, whatever its columns. It returns the tests of the rules that
+// the table shows as proven.
 func readTable(path string) (map[string]proof, error) {
 	before := map[string]proof{}
 	text, err := os.ReadFile(path)
@@ -256,7 +260,7 @@ func readTable(path string) (map[string]proof, error) {
 	return before, nil
 }
 
-// ran lists the fabrics that have proofs.
+// ran returns the set of fabrics that have proofs.
 func ran(proofs map[string]proof) map[string]bool {
 	list := map[string]bool{}
 	for _, p := range proofs {
@@ -267,7 +271,7 @@ func ran(proofs map[string]proof) map[string]bool {
 	return list
 }
 
-// keepOthers adds what an earlier table shows for the fabrics that have not run.
+// keepOthers copies from an earlier table the proofs on fabrics that have not run.
 func keepOthers(proofs, before map[string]proof) {
 	have := ran(proofs)
 	for id, p := range before {
@@ -279,7 +283,8 @@ func keepOthers(proofs, before map[string]proof) {
 	}
 }
 
-// table also says what the limits lack and what they say in vain, of the fabrics that have run.
+// table returns the text of the table. For the fabrics that have run, it also returns what is
+// wrong: rules without a proof or a reason, and rules with both.
 func table(rules []ruleLine, limits map[string]string, proofs map[string]proof) (text string, wrong []string) {
 	var b strings.Builder
 	var silent, vain []string

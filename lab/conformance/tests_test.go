@@ -14,7 +14,7 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestListedTestsExist: the tests that the lists of defects, of bugs and of the seeds name exist.
+// TestListedTestsExist: the tests that the lists of defects, bugs and seeds name exist.
 func TestListedTestsExist(t *testing.T) {
 	have := map[string]bool{}
 	for _, dir := range []string{"../../udat", "../../udat/internal/memfabric", "../../udat/internal/verbsfabric",
@@ -49,8 +49,8 @@ func TestListedTestsExist(t *testing.T) {
 	}
 }
 
-// TestListedRulesExist: each rule that the page of the seeds names is in the list of rules, and
-// each contradiction has its reading on the page.
+// TestListedRulesExist: each rule that the page of the seeds names is in the list of rules. Each
+// contradiction has its reading on the page.
 func TestListedRulesExist(t *testing.T) {
 	rules, err := readRules("../../docs/conformance/rules.tsv")
 	assert.NilError(t, err)
@@ -70,9 +70,9 @@ func TestListedRulesExist(t *testing.T) {
 	}
 }
 
-// TestProofsFollowAssertions: before each rule.Proves, in its function and on the way to it, stands
-// an assertion, and no test proves a rule with a cause that it makes up, or before it skips: that
-// would never count.
+// TestProofsFollowAssertions: before each call of rule.Proves there is an assertion, in the same
+// function and on the path to the call. No test proves a rule with a cause that the test itself
+// makes up, or before it skips, because such a record never counts.
 func TestProofsFollowAssertions(t *testing.T) {
 	calls := 0
 	for _, pattern := range []string{"../../udat/*_test.go", "../../udat/internal/*/*_test.go"} {
@@ -121,7 +121,7 @@ func TestD(t *testing.T) {
 	assert.Equal(t, strings.Join(bare, " "), "bad_test.go:3:2 bad_test.go:11:3 bad_test.go:18:2 bad_test.go:24:3")
 }
 
-// proofs counts the calls of rule.Proves in a file and returns the places of those without an
+// proofs counts the calls of rule.Proves in a file. It returns the places of the calls without an
 // assertion before them, of those in tests that make up the cause, and of those before a skip.
 func proofs(t *testing.T, file, src string) (n int, bare []string) {
 	fset := token.NewFileSet()
@@ -145,8 +145,8 @@ func proofs(t *testing.T, file, src string) (n int, bare []string) {
 	return n, bare
 }
 
-// makesUp reports whether the test that the path leads through makes causes of the state machine
-// happen by hand: it proves nothing of what a fabric reports.
+// makesUp reports whether the test on the path creates events of the state machine by hand. Such a
+// test proves nothing about what a fabric reports.
 func makesUp(path []ast.Node) (found bool) {
 	ast.Inspect(path[1], func(n ast.Node) bool {
 		sel, ok := n.(*ast.SelectorExpr)
@@ -174,8 +174,8 @@ func skips(path []ast.Node) bool {
 	return ok && (calls(call, "t", "Skip") || calls(call, "t", "Skipf"))
 }
 
-// asserted reports whether a statement before the last node of the path, in its function, makes an
-// assertion.
+// asserted reports whether a statement in the same function, before the last node of the path,
+// makes an assertion.
 func asserted(path []ast.Node) bool {
 	for i := len(path) - 2; i >= 0; i-- {
 		var list []ast.Stmt
@@ -226,7 +226,7 @@ func asserts(s ast.Stmt) (found bool) {
 	return found
 }
 
-// openers are helpers that only set up.
+// openers lists helpers that only set up.
 var openers = []string{"open", "newPair", "newSide", "onEach"}
 
 func calls(call *ast.CallExpr, pkg, name string) bool {

@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestCounts: no operation of ours takes more than the table says, twice in a row.
+// TestCounts: no operation of ours exceeds the table twice in a row.
 func TestCounts(t *testing.T) {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		t.Skip("instructions are counted on Linux, amd64, only")
@@ -40,7 +40,8 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// TestWorse: more than 3 percent is worse, in each of the figures alone; less is not.
+// TestWorse: a figure that is more than 3 percent higher is worse, for each figure alone. A smaller
+// difference is not.
 func TestWorse(t *testing.T) {
 	was := row{"udat", "post", 1000, 0, 0}
 	for _, c := range []struct {
@@ -73,7 +74,7 @@ func TestWorse(t *testing.T) {
 	assert.Assert(t, row{"udat", "accept", 1401, 6, 25}.worse(many) != "")
 }
 
-// TestTable: what is written is read again, and what is no table is refused.
+// TestTable: parse reads what table writes, and refuses what is not a table.
 func TestTable(t *testing.T) {
 	rows := []row{{"C", "post", 611, 0, 0}, {"udat", "accept", 17046, 6.0625, 27.9}}
 	again, err := parse(table(rows))

@@ -1,13 +1,13 @@
-// Command counts writes what one operation takes on the loop device: instructions, system calls and
-// allocations, in C, cverbs, udat and rdmanet.
+// Command counts counts what one operation takes on the loop device: instructions, system calls and
+// allocations. It counts operations in C, cverbs, udat and rdmanet.
 //
 //	go -C lab run ./counts             print the table
 //	go -C lab run ./counts -write      and write it to lab/counts/counts.tsv
 //	go -C lab run ./counts "udat post" print the rows that begin so
 //
-// The figures of one compiler are the same on every machine, busy or not. The test of this package
-// fails when one grows by more than 3 percent and the table does not change with it; an accept and
-// a round trip over a socket may vary more.
+// With the same compiler the figures are the same on every machine, busy or not. The test of this
+// package fails if a figure exceeds the one in counts.tsv by more than 3 percent. An accept, and a
+// round trip over a socket, may vary more.
 package main
 
 import (

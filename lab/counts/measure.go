@@ -11,28 +11,28 @@ import (
 	"time"
 )
 
-// operations are those that are counted. That the same ones stand in C shows what a layer adds.
+// operations lists the operations to count. The same operations in C show what a layer adds.
 var operations = []struct {
 	layer, name string
-	each        int // between two marks
+	each        int // operations between two marks
 }{
-	{"C", "post", 16}, {"C", "poll", 16}, {"C", "receive", 16}, {"C", "exchange", 16}, // as c/subject.c has it
+	{"C", "post", 16}, {"C", "poll", 16}, {"C", "receive", 16}, {"C", "exchange", 16}, // 16 as N in c/subject.c
 	{"cverbs", "post", 16}, {"cverbs", "poll", 16}, {"cverbs", "receive", 16},
 	{"cverbs", "domain post", 16}, {"cverbs", "domain poll", 16}, {"cverbs", "extended post", 16},
 	{"cverbs", "exchange", 16}, {"cverbs", "turn", 16},
 	{"udat", "post", 16}, {"udat", "event", 1}, {"udat", "queued", 16}, {"udat", "wait", 1}, {"udat", "receive", 16},
 	{"udat", "exchange", 16}, {"udat", "accept", 1},
 	{"rdmanet", "write", 16},
-	{"tcp", "round trip", 4}, {"TCP", "round trip", 4}, // the latter is Go's own
+	{"tcp", "round trip", 4}, {"TCP", "round trip", 4}, // "TCP" is Go's own net package
 }
 
-// limit bounds one run of a subject.
+// limit is how long one run of a subject may take.
 const limit = 5 * time.Minute
 
-// environment keeps what a Go program does by itself out of the regions.
+// environment turns off what Go's runtime does by itself, so that a region does not include it.
 var environment = []string{"GOGC=off", "GODEBUG=asyncpreemptoff=1", "GOMAXPROCS=2"}
 
-// measure builds the subjects and counts the operations whose key begins with prefix.
+// measure builds the subjects, and counts the operations whose keys begin with prefix.
 func measure(prefix string) ([]row, error) {
 	bin, err := os.MkdirTemp("", "godat-counts.")
 	if err != nil {
@@ -91,8 +91,9 @@ func measure(prefix string) ([]row, error) {
 	return rows, nil
 }
 
-// quartile returns the count below which a quarter lies. What happens beside the operation now and
-// then costs a region more, and seldom less: udat's poll takes what the region was to take itself.
+// quartile returns the lower quartile. Now and then something else happens during a region and adds
+// to its count. A count is rarely too low: udat's poll may take completions early that the region
+// should have taken.
 func quartile(counts []count) count {
 	slices.SortFunc(counts, func(a, b count) int { return a.instructions - b.instructions })
 	return counts[len(counts)/4]

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// row is one operation of one layer: what it takes, on average over a region.
+// row contains what one operation of one layer takes, on average over a region.
 type row struct {
 	layer, operation           string
 	instructions, calls, alloc float64
@@ -50,9 +50,10 @@ func parse(text string) (rows []row, err error) {
 	return rows, nil
 }
 
-// tolerance returns the share of instructions and the system calls by which a count may exceed the
-// table. An accept allocates, and a round trip over a socket has two goroutines that wait for each
-// other: there Go's allocator and its scheduler go different ways from run to run.
+// tolerance returns by how much a count may exceed the table: share is for instructions, as a part
+// of the table's count, and calls is a number of system calls. Two operations vary more, because
+// Go's allocator and scheduler do not behave the same in each run: an accept allocates, and in a
+// round trip over a socket two goroutines wait for each other.
 func (r row) tolerance() (share, calls float64) {
 	switch r.key() {
 	case "udat accept":
@@ -63,12 +64,14 @@ func (r row) tolerance() (share, calls float64) {
 	return 0.03, 0.5
 }
 
-// peer says that the row is of code that is not ours. It is printed beside ours and not judged: the
-// compiler, the library and the load of the machine decide it.
+// peer reports whether the row is of code that is not ours, C or Go's net package. Such a row is
+// printed for comparison and not judged, because the compiler, the library and the load of the
+// machine determine its figures.
 func (r row) peer() bool { return r.layer == "C" || r.layer == "TCP" }
 
-// worse says in what r exceeds what the table has; empty: in nothing. Allocations are counted in
-// the whole process: others make some during an accept, and now and then one during 16 operations.
+// worse says which figure of r exceeds the one in the table by more than the tolerance, or returns
+// "". Allocations are those of the whole process: something else may allocate during an accept, and
+// now and then once during 16 operations.
 func (r row) worse(was row) string {
 	share, calls := r.tolerance()
 	switch {
@@ -78,7 +81,7 @@ func (r row) worse(was row) string {
 		return fmt.Sprintf("%s takes %.0f instructions, %.0f before", r.key(), r.instructions, was.instructions)
 	case r.calls >= was.calls+calls:
 		return fmt.Sprintf("%s makes %g system calls, %g before", r.key(), r.calls, was.calls)
-	case r.alloc > 2*was.alloc+0.07: // the count is of the whole process
+	case r.alloc > 2*was.alloc+0.07: // allocations of the whole process
 		return fmt.Sprintf("%s allocates %g times, %g before", r.key(), r.alloc, was.alloc)
 	}
 	return ""

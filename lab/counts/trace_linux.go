@@ -17,14 +17,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// count is what one region of a program takes: instructions and system calls of the thread that
+// count is what one region of a program takes: the instructions and system calls of the thread that
 // has passed the mark.
 type count struct{ instructions, calls int }
 
-// trace runs a program and steps through its regions, from each odd breakpoint to the next even
-// one, until two of them agree. Its other threads stand still meanwhile.
+// trace runs a program and steps through its regions. A region lasts from an odd breakpoint to the
+// next even one, and the other threads of the program are stopped meanwhile. trace stops the
+// program when the two least counts are equal.
 func trace(limit time.Duration, env []string, argv ...string) ([]count, error) {
-	runtime.LockOSThread() // a process is traced by a thread
+	runtime.LockOSThread() // only the thread that starts a process can trace it
 	defer runtime.UnlockOSThread()
 	cmd := exec.Command(argv[0], argv[1:]...)
 	var said strings.Builder
@@ -43,7 +44,7 @@ func trace(limit time.Duration, env []string, argv ...string) ([]count, error) {
 	for !t.ended && t.wait() == nil {
 		t.resume()
 	}
-	cmd.Wait() // the output; the status has been taken
+	cmd.Wait() // waits for the output; the tracer has already taken the status
 	switch {
 	case agree(t.counts):
 	case err == nil && t.status.Signaled():
@@ -59,8 +60,8 @@ func trace(limit time.Duration, env []string, argv ...string) ([]count, error) {
 
 type tracer struct {
 	pid    int
-	at     int             // the thread that stopped last
-	status unix.WaitStatus // of it
+	at     int             // thread that stopped last
+	status unix.WaitStatus // status of that thread
 	ended  bool
 	counts []count
 }
@@ -89,8 +90,8 @@ func (t *tracer) run() error {
 	}
 }
 
-// agree reports whether the least count stands there twice: more regions would tell no more, and a
-// step takes tens of microseconds.
+// agree reports whether the two least counts are equal. Then more regions would not change the
+// result, and they take long: one step takes tens of microseconds.
 func agree(counts []count) bool {
 	if len(counts) < 2 {
 		return false
@@ -100,7 +101,7 @@ func agree(counts []count) bool {
 	return sorted[0] == sorted[1]
 }
 
-// wait waits until a thread stops, or the process ends.
+// wait waits until a thread stops or the process ends.
 func (t *tracer) wait() (err error) {
 	for {
 		t.at, err = unix.Wait4(-1, &t.status, unix.WALL, nil)
@@ -112,25 +113,27 @@ func (t *tracer) wait() (err error) {
 	}
 }
 
-// atMark reports whether the thread has stopped at a breakpoint or after a step.
+// atMark reports whether the thread that stopped last did so at a breakpoint or after a step.
 func (t *tracer) atMark() bool {
 	return t.status.Stopped() && t.status.StopSignal() == unix.SIGTRAP && t.status.TrapCause() <= 0
 }
 
-// resume lets the thread go on that stopped last, with its signal if it has one.
+// resume continues the thread that stopped last. If a signal stopped the thread, it gets that
+// signal.
 func (t *tracer) resume() {
 	if !t.status.Stopped() {
 		return
 	}
 	signal := t.status.StopSignal()
-	if signal == unix.SIGTRAP || signal == unix.SIGSTOP { // of the tracer
+	if signal == unix.SIGTRAP || signal == unix.SIGSTOP { // sent by the tracer
 		signal = 0
 	}
-	unix.PtraceCont(t.at, int(signal)) // it may have been killed meanwhile
+	unix.PtraceCont(t.at, int(signal)) // an error does not matter: the thread may have been killed meanwhile
 }
 
-// region steps from the breakpoint that the thread has passed until it stands before the same one.
-// It does not count a region that blocks, because another thread has what it needs.
+// region steps through a region: from the breakpoint that the thread has just passed until the
+// thread is at the same breakpoint again. If the region blocks, because a stopped thread has what
+// it needs, region does not count it.
 func (t *tracer) region() error {
 	tid := t.at
 	var regs unix.PtraceRegs
@@ -183,11 +186,12 @@ func (t *tracer) region() error {
 // traceFlags are those flags of the processor that a debugger changes.
 const traceFlags = 1<<8 | 1<<16
 
-// blocked is how long a region may take.
+// blocked is how long a region may take before it counts as blocked.
 const blocked = 20 * time.Second
 
-// freeze stops all threads but one, and returns the signal that each is to have when it goes on.
-// Go's monitor would take it for blocked, so slow are its steps, and start other threads.
+// freeze stops all threads except tid. It returns the signal that each thread must get when it
+// continues. The thread tid steps so slowly that Go's monitor would take it for blocked and start
+// other threads.
 func (t *tracer) freeze(tid int) (map[int]unix.Signal, error) {
 	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", t.pid))
 	if err != nil {
@@ -208,7 +212,7 @@ func (t *tracer) freeze(tid int) (map[int]unix.Signal, error) {
 			if !t.status.Stopped() {
 				return nil, errors.New("a thread ended that was not to stop")
 			}
-			frozen[t.at] = 0 // it was made just now
+			frozen[t.at] = 0 // the thread has just been created
 			continue
 		}
 		left--
@@ -219,8 +223,8 @@ func (t *tracer) freeze(tid int) (map[int]unix.Signal, error) {
 	return frozen, nil
 }
 
-// await waits until the thread stops: at a breakpoint, after its step, or for the time limit. The
-// others go on.
+// await waits until the thread tid stops: at a breakpoint, after a step, or because the region
+// takes too long. It continues other threads that stop.
 func (t *tracer) await(tid int) error {
 	for {
 		if err := t.wait(); err != nil {

@@ -1,3 +1,3 @@
-// Package deploy checks the manifests of deploy/kubernetes. It is a module of its own, for the
-// types of Kubernetes.
+// Package deploy checks the manifests of deploy/kubernetes. It is in its own module, because it
+// needs the types of Kubernetes.
 package deploy

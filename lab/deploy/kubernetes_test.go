@@ -20,7 +20,7 @@ import (
 
 const manifests = "../../deploy/kubernetes"
 
-// kinds are the kinds of objects that the manifests may have.
+// kinds lists the kinds of objects that the manifests may contain.
 var kinds = map[string]func() any{
 	"v1 Namespace":       func() any { return new(core.Namespace) },
 	"v1 ServiceAccount":  func() any { return new(core.ServiceAccount) },
@@ -78,7 +78,7 @@ func objects(t *testing.T) (all []any) {
 	return all
 }
 
-// A field that Kubernetes does not know, or a value of another type, is found.
+// read refuses a field that Kubernetes does not know, and a value of a wrong type.
 func TestStrict(t *testing.T) {
 	const good = "apiVersion: v1\nkind: Service\nspec:\n  clusterIP: None\n"
 	if _, err := read([]byte(good)); err != nil {
@@ -92,7 +92,7 @@ func TestStrict(t *testing.T) {
 	}
 }
 
-// pods returns the templates of pods, with the names of their objects.
+// pods returns the pod templates, by the names of the objects that contain them.
 func pods(t *testing.T) map[string]core.PodTemplateSpec {
 	all := map[string]core.PodTemplateSpec{}
 	for _, one := range objects(t) {
@@ -119,7 +119,7 @@ func selects(selector, of map[string]string) bool {
 	return len(selector) > 0 && labels.SelectorFromSet(selector).Matches(labels.Set(of))
 }
 
-// What the objects name is there: volumes, ports, the service's pods, the service account.
+// The objects name only volumes, ports, pods and service accounts that exist.
 func TestNames(t *testing.T) {
 	accounts, namespaces := map[string]bool{}, map[string]bool{}
 	var service *core.Service
@@ -181,7 +181,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// datperf knows the flags that the manifests give it.
+// datperf has the flags that the manifests use.
 func TestFlags(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "datperf")
 	build := exec.Command("go", "build", "-o", program, "./cmd/datperf")

@@ -1,5 +1,5 @@
-// Package docs checks the pages of the repository: links lead somewhere, commands exist with their
-// flags, and Go snippets are code that compiles.
+// Package docs checks the pages of the repository: the targets of links exist, commands and
+// their flags exist, and Go snippets are code that compiles.
 package docs
 
 import (
@@ -45,7 +45,7 @@ func TestPages(t *testing.T) {
 	assert.Assert(t, pages > 10, "only %d pages have been found", pages)
 }
 
-// TestProblems: the check finds what is broken, and nothing in what is not.
+// TestProblems: problems finds what is wrong with a page, and nothing on a correct page.
 func TestProblems(t *testing.T) {
 	for text, want := range map[string]string{
 		"[a](testing.md)":                                  "",
@@ -134,7 +134,7 @@ func problems(name, text string) (all []string) {
 	return all
 }
 
-// hasAnchor reports whether a page has a heading with the anchor, as GitHub makes them.
+// hasAnchor reports whether a page has a heading for which GitHub generates the anchor.
 func hasAnchor(page, anchor string) bool {
 	drop := regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 	for _, m := range heading.FindAllStringSubmatch(page, -1) {
@@ -236,7 +236,7 @@ func read(name string) string {
 	return all.String()
 }
 
-// goFiles returns the text of all Go files of the library, or of its tests alone.
+// goFiles returns the text of all Go files of the library, or only of its tests.
 func goFiles(onlyTests bool) string {
 	var all strings.Builder
 	filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -254,7 +254,7 @@ var (
 	tests   = sync.OnceValue(func() string { return goFiles(true) })
 )
 
-// flat is code without indentation and empty lines.
+// flat returns code without indentation and empty lines.
 func flat(code string) string {
 	var all strings.Builder
 	for line := range strings.Lines(code) {
@@ -265,7 +265,7 @@ func flat(code string) string {
 	return all.String()
 }
 
-// TestErrors: each error that docs/errors.md quotes is one of the library's, and a test expects it.
+// TestErrors: each error that docs/errors.md quotes is in the library, and a test expects it.
 func TestErrors(t *testing.T) {
 	rows := regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(read("docs/errors.md"), -1)
 	assert.Assert(t, len(rows) >= 10, "only %d rows", len(rows))

@@ -22,10 +22,10 @@ import (
 
 const constantsPage = "docs/udapl-constants.md"
 
-// A row has the C name, the Go name, the value and the value of uDAPL 2.0, if it is another.
+// A row contains the C name, the Go name, the value, and the value in uDAPL 2.0 if that differs.
 var constantRow = regexp.MustCompile("(?m)^\\| `(DAT_\\w+)` \\| `(\\w+)` \\| ([^|]+) \\| ([^|]*)\\|$")
 
-// TestConstants: the page has every constant of package udat, with its value, and no other.
+// TestConstants: the page lists every constant of package udat with its value, and no others.
 func TestConstants(t *testing.T) {
 	scope := udat(t).Scope()
 	page := read(constantsPage)
@@ -61,7 +61,7 @@ func TestConstants(t *testing.T) {
 	assert.Assert(t, n > 300, "only %d constants have been found", n)
 }
 
-// TestAttributes: the page has every field of the attributes.
+// TestAttributes: the page lists every field of the attributes.
 func TestAttributes(t *testing.T) {
 	scope := udat(t).Scope()
 	for _, name := range []string{"IAAttr", "ProviderAttr", "EPAttr", "SRQAttr"} {
@@ -79,7 +79,7 @@ func TestAttributes(t *testing.T) {
 	}
 }
 
-// TestHeaders compares the page with the C headers of uDAPL 2.0, where they are installed
+// TestHeaders compares the page with the C headers of uDAPL 2.0, if they are installed
 // (libdat-dev).
 func TestHeaders(t *testing.T) {
 	cc := compiler(t)
@@ -110,7 +110,7 @@ func TestHeaders(t *testing.T) {
 	assert.Equal(t, string(values), want.String())
 }
 
-// TestC compiles the C programs of the pages, where the headers of uDAPL 2.0 are installed.
+// TestC compiles the C programs of the pages, if the headers of uDAPL 2.0 are installed.
 func TestC(t *testing.T) {
 	cc := compiler(t)
 	n := 0
@@ -133,7 +133,8 @@ func TestC(t *testing.T) {
 	assert.Assert(t, n > 0)
 }
 
-// compiler returns the C compiler, and skips the test without one or without uDAPL's headers.
+// compiler returns the C compiler. It skips the test if there is none, or if uDAPL's headers are
+// missing.
 func compiler(t *testing.T) string {
 	t.Helper()
 	cc, err := exec.LookPath("cc")
@@ -143,7 +144,7 @@ func compiler(t *testing.T) string {
 	return cc
 }
 
-// udat is the package, as its sources are.
+// udat returns package udat, read from its sources.
 func udat(t *testing.T) *types.Package {
 	t.Helper()
 	t.Setenv("CGO_ENABLED", "0")

@@ -15,9 +15,9 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// unitTests is a scenario of tests that a package has anyway, each as folder:Test, in a test binary
-// of the folder of -tests. They must pass on the device, and not skip it; the row names what they
-// skip a part of.
+// unitTests returns an act that runs unit tests of packages. Each is given as folder:Test, and its
+// test binary is in the folder of the flag -tests. The tests must pass on the device, and must not
+// skip it. If a test skips only some subtests, the row names these subtests.
 func unitTests(tests []string) func(*round) error {
 	return func(r *round) error {
 		for _, test := range tests {
@@ -28,7 +28,7 @@ func unitTests(tests []string) func(*round) error {
 			}
 			cmd := exec.Command(binary, "-test.run", "^"+name+"$", "-test.v", fmt.Sprintf("-test.short=%v", !r.long),
 				"-test.timeout", "30m")
-			cmd.Dir = pkg // some read their sources
+			cmd.Dir = pkg // some tests read source files
 			cmd.Env = os.Environ()
 			if r.device != "mem0" {
 				cmd.Env = append(cmd.Env, "GODAT_TEST_DEVICE="+r.device)
@@ -49,8 +49,9 @@ func unitTests(tests []string) func(*round) error {
 	}
 }
 
-// verdictOf reads the output of a test: it has passed if it was not skipped, nor its subtest of the
-// device, nor all of its subtests. Those that were skipped are parts that the device lacks.
+// verdictOf reads the output of a test. The test has passed if it has succeeded, and neither the
+// test, nor its subtest of the device, nor all of its subtests were skipped. skipped are the
+// subtests that were skipped: parts that the device lacks.
 func verdictOf(out, name, device string) (passed bool, skipped []string) {
 	parts := map[string][]string{}
 	for _, m := range subtestVerdict.FindAllStringSubmatch(out, -1) {
@@ -67,8 +68,8 @@ func verdictOf(out, name, device string) (passed bool, skipped []string) {
 
 var subtestVerdict = regexp.MustCompile(`(?m)^    --- (PASS|SKIP): (\w+)/(\S+) `)
 
-// collected registers slices that only their regions keep, while the garbage collector runs all the
-// time, and has the peer write and read them.
+// collected registers slices that are reachable only through their regions, while the garbage
+// collector runs all the time. It makes the peer write and read them.
 func collected(k *attack) error {
 	stop := make(chan struct{})
 	ended := make(chan struct{})
@@ -124,8 +125,8 @@ func collected(k *attack) error {
 	return nil
 }
 
-// forked starts children while memory is registered and written: they get no descriptor of a
-// device, and the memory stays what the peer writes into.
+// forked starts child processes while memory is registered and written. The children must get no
+// descriptor of a device, and the peer's writes must still reach the memory of this process.
 func forked(k *attack) error {
 	if err := k.connected(); err != nil {
 		return err
@@ -139,13 +140,13 @@ func forked(k *attack) error {
 			return err
 		}
 		for i := range 20 {
-			set(k.granted.buf, byte(n)) // written after the fork: a copy would be another page
+			set(k.granted.buf, byte(n)) // a write after the fork must not move the memory to another page
 			set(k.a.mem.buf, byte(100+i))
 			if err := k.succeed(false, grant.RMRContext, grant.TargetAddress, regionSize); err != nil {
 				return err
 			}
 			for until := time.Now().Add(patience); changed(k.granted.buf, byte(100+i)) >= 0; {
-				if time.Now().After(until) || !k.r.iwarp { // there a write completes before it is placed
+				if time.Now().After(until) || !k.r.iwarp { // on iWARP a write completes before it is placed
 					return errors.New("the write went into other memory")
 				}
 			}
@@ -177,7 +178,7 @@ var callersGroup = []scenario{
 	callersRow("every exported method of udat on nil, zero and freed objects, and with such arguments",
 		"InvalidHandle; no panic, no hang", "udat:TestDeadHandles", "udat:TestDeadArguments"),
 	callersRow("every exported method of cverbs on nil and zero objects", "an error; no panic, no hang",
-		"cverbs:TestClosedObjects").not("tcp: no verbs"),
+		"cverbs:TestClosedObjects").exceptOn("tcp: no verbs"),
 	callersRow("sizes that no host has", "an error at once, which names the limit", "udat:TestAbsurdSizes"),
 	callersRow("every exported method at once, from 32 goroutines (on mem0 with the race detector)",
 		"no panic, no hang, no race; an abrupt close ends everything", "udat:TestEveryCallAtOnce", "udat:TestEndpointStress"),

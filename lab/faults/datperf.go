@@ -22,8 +22,9 @@ import (
 	perf "github.com/godat/godat/internal/perf/result"
 )
 
-// Bounds of the servers that are abused, in bytes: the memory of cases, which the server is told,
-// and all else that clients make it use, which SECURITY.md states.
+// Bounds of the memory of a server under abuse, in bytes. The server is started with datperfCases
+// as its limit for cases. datperfElse is the bound of everything else that clients make the server
+// use; SECURITY.md states it.
 const (
 	datperfCases = 64 << 20
 	datperfElse  = 32 << 20
@@ -55,8 +56,9 @@ func datperfRun(ctx context.Context, device, addr string, d time.Duration, began
 	return err
 }
 
-// serveDatperf is a datperf server in a process of its own, with a proper client of it: mem0
-// reaches no other process. It takes orders, one in a line, and answers each with a line.
+// serveDatperf is the main function of a process with a datperf server and a proper client of it.
+// Both are in one process, because mem0 reaches no other process. It reads orders, one in each
+// line, and answers each with a line.
 func serveDatperf(device string) error {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -85,7 +87,8 @@ func serveDatperf(device string) error {
 	return nil
 }
 
-// runDatperf is a client in a process of its own, which says when it measures.
+// runDatperf is the main function of a client process. It prints a line when the measurement
+// begins.
 func runDatperf(device, addr string) error {
 	return datperfRun(context.Background(), device, addr, patience, func() { fmt.Println("began") })
 }
@@ -97,7 +100,7 @@ type datperf struct {
 	addr    string
 	orders  io.Writer
 	answers *bufio.Scanner
-	conns   []net.Conn // of the abuse, still open
+	conns   []net.Conn // connections of the abuse that are still open
 }
 
 func startDatperf(r *round) (*datperf, error) {
@@ -136,7 +139,7 @@ func (d *datperf) order(what string) (string, error) {
 	return d.answer()
 }
 
-// serves lets a proper client run.
+// serves runs a proper client, which must be served.
 func (d *datperf) serves() error {
 	text, err := d.order("run")
 	if err == nil && text != `"<nil>"` {
@@ -160,7 +163,8 @@ func (d *datperf) uses() (baseline, error) {
 	return b, err
 }
 
-// client opens a connection that stays, says lines, and returns what the server answers to them.
+// client opens a connection that stays open, sends lines, and returns a reader of the server's
+// answers.
 func (d *datperf) client(lines ...string) (*bufio.Reader, error) {
 	conn, err := net.Dial("tcp", d.addr)
 	if err != nil {
@@ -180,7 +184,7 @@ func (d *datperf) client(lines ...string) (*bufio.Reader, error) {
 var datperfHello = fmt.Sprintf(`{"kind":"hello","magic":"datperf","protocol":%d,"version":"v1","cases":9}`,
 	engine.Protocol)
 
-// datperfCase is the message of a case.
+// datperfCase returns the message of a case, after change has modified the case.
 func datperfCase(change func(*perf.Case)) string {
 	c := perf.Default()
 	change(&c)
@@ -189,8 +193,9 @@ func datperfCase(change func(*perf.Case)) string {
 	return string(b)
 }
 
-// abusing is a scenario: a server is abused while the links of the round carry traffic. A proper
-// client is served during the abuse and after it; the memory is bounded and given back.
+// abusing returns the act of a scenario: a server is abused while the links of the round carry
+// traffic. A proper client must be served during the abuse and after it. The server's memory must
+// stay bounded and be given back.
 func abusing(abuse func(*datperf) error) func(*round) error {
 	return func(r *round) error {
 		d, err := startDatperf(r)
@@ -246,11 +251,12 @@ func abusing(abuse func(*datperf) error) func(*round) error {
 	}
 }
 
-// refuses expects that the server answers the last line with an error, or closes.
+// refuses sends lines, and expects that the server answers the last one with an error or closes the
+// connection.
 func (d *datperf) refuses(lines ...string) error {
 	answers, err := d.client(lines...)
 	if err != nil {
-		return nil // closed while it was said
+		return nil // the server has closed the connection while the lines were sent
 	}
 	for {
 		text, err := answers.ReadString('\n')
@@ -273,7 +279,7 @@ func randomBytes(d *datperf) error {
 			b[j] = byte(d.r.random.Uint32())
 		}
 		if i%2 == 0 {
-			b = append([]byte(datperfHello+"\n"), b...) // of a client
+			b = append([]byte(datperfHello+"\n"), b...) // after a proper hello
 		}
 		if err := d.refuses(string(b)); err != nil {
 			return err
@@ -326,7 +332,7 @@ func halfPlans(d *datperf) error {
 			}
 		}
 	}
-	time.Sleep(300 * time.Millisecond) // they are held now
+	time.Sleep(300 * time.Millisecond) // by now the server holds the plans
 	return nil
 }
 
@@ -368,7 +374,7 @@ func otherProtocols(d *datperf) error {
 	return nil
 }
 
-// killedClients kills clients in mid-run; on mem0 they vanish.
+// killedClients kills clients in mid-run. On mem0, where clients are no processes, they vanish.
 func killedClients(d *datperf) error {
 	for range 3 {
 		if d.r.device == "mem0" {
@@ -401,7 +407,8 @@ func killedClients(d *datperf) error {
 	return nil
 }
 
-// datperfRow is a scenario; the bounded form leaves out those on verbs in which nothing connects.
+// datperfRow returns a row. Rows in which nothing connects do not run on verbs devices, except with
+// -long.
 func datperfRow(name string, connects bool, abuse func(*datperf) error) scenario {
 	bounded := 0
 	if connects {

@@ -20,7 +20,8 @@ func remove(r *round) error {
 	return r.answers()
 }
 
-// deleteDevice begins to delete the device; undo makes it anew, once its users have closed it.
+// deleteDevice begins to delete the device. undo waits for the deletion, which ends when the users
+// of the device have closed it, and creates the device again.
 func (r *round) deleteDevice() (undo func() error) {
 	removed := make(chan string, 1)
 	go func() { removed <- shell("rdma link delete " + r.device) }()
@@ -57,8 +58,8 @@ func (r *runner) back() error {
 	}
 }
 
-// answers makes calls on this end's adapter, whose device is gone. They may fail, but none hangs
-// and nothing that they make stays.
+// answers makes calls on this end's adapter, whose device is gone. They may fail, but none may
+// hang. What they create is freed.
 func (r *round) answers() error {
 	e := r.e
 	var pz *udat.PZ
@@ -120,7 +121,8 @@ func (r *round) answers() error {
 	return nil
 }
 
-// disturb runs a command on one of two hosts, on this one in even rounds, and undo after some time.
+// disturb returns an act that runs a command on one of the two hosts, and the command undo after
+// the time d. In even rounds that is this host.
 func disturb(command, undo string, d time.Duration) func(*round) error {
 	return func(r *round) error {
 		if err := r.mayEnd(); err != nil {
@@ -136,19 +138,19 @@ func disturb(command, undo string, d time.Duration) func(*round) error {
 		if err != nil {
 			return err
 		}
-		time.Sleep(time.Until(r.began.Add(d + time.Second))) // meanwhile the other host may not hear
+		time.Sleep(time.Until(r.began.Add(d + time.Second))) // meanwhile the other host may be unreachable
 		return on("until [ -e " + over + " ]; do sleep 0.1; done")
 	}
 }
 
-// lossRow is a row in which one of two hosts loses its link or its address.
+// lossRow returns a row in which one of two hosts loses its link or its address.
 func lossRow(name, command, undo string, d time.Duration, rounds, long int) scenario {
 	return scenario{group: "link and device", name: name, act: disturb(command, undo, d),
 		promise: leaves, ends: ended, within: 2 * time.Minute,
 		rounds: map[string][2]int{"cable": {rounds, long}}}
 }
 
-// overTCP is the same row for tcp, whose connections go on: TCP sends again.
+// overTCP returns the same row for tcp. There the connections go on, because TCP retransmits.
 func overTCP(s scenario) scenario {
 	s.name += ", over TCP"
 	s.act, s.promise, s.ends = outlived(s.within, s.act), unharmed, disconnected
@@ -156,13 +158,13 @@ func overTCP(s scenario) scenario {
 	return s
 }
 
-// onTCP adds two hosts on tcp to a row of two hosts.
+// onTCP adds the rounds for two hosts on tcp to a row for two hosts.
 func onTCP(s scenario) scenario {
 	s.rounds["tcphosts"] = s.rounds["cable"]
 	return s
 }
 
-// outlived is an act after which the traffic goes on, within limit.
+// outlived returns an act that runs act. After it the traffic must go on within limit.
 func outlived(limit time.Duration, act func(*round) error) func(*round) error {
 	return func(r *round) error {
 		if err := act(r); err != nil {
@@ -175,8 +177,8 @@ func outlived(limit time.Duration, act func(*round) error) func(*round) error {
 	}
 }
 
-// routesRow is a row in which one of two hosts loses its routes of an IP version. Connections over
-// IPv4 go on: soft-RoCE keeps the route that a queue pair has found.
+// routesRow returns a row in which one of two hosts loses its routes of an IP version. Connections
+// over IPv4 go on: soft-RoCE keeps the route that a queue pair has found.
 func routesRow(version, via string) scenario {
 	s := lossRow("IPv"+version+" routes deleted for 3 s, at each end", fmt.Sprintf(routesGone, version),
 		fmt.Sprintf(routesBack, version), 3*time.Second, 2, 10)
@@ -188,7 +190,7 @@ func routesRow(version, via string) scenario {
 }
 
 const (
-	// IPv6 addresses go with the link.
+	// A link that goes down loses its IPv6 addresses, so they are saved before.
 	linkDown    = addrSaved + "ip link set eth0 down"
 	linkUp      = "ip link set eth0 up; " + addrBack
 	addrRemoved = addrSaved + "ip addr flush dev eth0"
@@ -199,7 +201,7 @@ const (
 	routesGone = "ip -%s route show dev eth0 >/tmp/routes; ip -%[1]s route flush dev eth0"
 	routesBack = "while read r; do ip -%s route add $r dev eth0; done </tmp/routes"
 
-	// The host remembers the small MTU of a path for 10 minutes, unless the route locks another one.
+	// The host remembers the small MTU of a path for 10 minutes, unless the route locks another MTU.
 	otherHost = "ip addr show dev eth0 | grep -q 10.98.0.1/ && other=10.98.0.2 || other=10.98.0.1; "
 	mtuSmall  = "ip route del $other; ip link set eth0 mtu 700"
 	mtuBack   = "ip link set eth0 mtu 1500; ip route add $other dev eth0 mtu lock 1500"
@@ -213,7 +215,7 @@ var deviceGroup = []scenario{
 	lossRow("addresses removed for 3 s, at each end", addrRemoved, addrBack, 3*time.Second, 2, 10),
 	overTCP(lossRow("addresses removed for 3 s, at each end", addrRemoved, addrBack, 3*time.Second, 2, 10)),
 	onTCP(routesRow("4", "10.98.0.%d")), routesRow("6", "fd98::%d"), overTCP(routesRow("6", "fd98::%d")),
-	// No RDMA reads: soft-RoCE reports one as done although it could not send the answer.
+	// No RDMA reads: soft-RoCE reports a read as done although it could not send the answer.
 	{group: "link and device", name: "MTU of 700 bytes, too small for the packets, for 10 s, without RDMA reads",
 		act:     outlived(2*time.Minute, disturb(otherHost+mtuSmall, otherHost+mtuBack, 10*time.Second)),
 		noReads: true, promise: unharmed, ends: disconnected, within: 2 * time.Minute,

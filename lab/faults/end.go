@@ -14,7 +14,7 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// Queues in a cookie: link, queue, serial number.
+// Queues, as they appear in a cookie, which consists of the link, the queue and a serial number.
 const (
 	requestQueue = 1
 	receiveQueue = 2
@@ -35,10 +35,11 @@ const (
 
 const maxLinks = 16
 
-// counts are the progress of an end. In a file they outlive the process.
+// counts are the progress of an end. If they are in a file, they remain after the process has
+// ended.
 type counts struct {
 	values [maxLinks][countFields]atomic.Uint64
-	file   *os.File // nil: none
+	file   *os.File // nil: the counts are in no file
 }
 
 func (c *counts) set(link uint8, field int, v uint64) {
@@ -105,7 +106,7 @@ type end struct {
 	stop   atomic.Bool
 	open   atomic.Int64 // posts of all links that have not completed
 	begun  bool
-	todo   chan func()   // for the loop to run, between two events
+	todo   chan func()   // functions that the loop runs between two events
 	over   chan struct{} // the loop has ended
 	allUp  chan struct{} // every link carries messages
 	allOff chan struct{} // every link has ended
@@ -128,7 +129,7 @@ func (e *end) must(call string, err error) {
 	}
 }
 
-// setup is what an end is made of.
+// setup has the arguments with which an end is created.
 type setup struct {
 	Device  string
 	Retry   int
@@ -136,7 +137,7 @@ type setup struct {
 	NoReads bool // no link carries RDMA reads
 }
 
-// plan is the kinds of the links on an adapter.
+// plan returns the kinds of the links on an adapter.
 func (s setup) plan(ia *udat.IA) ([]linkKind, error) {
 	_, attr, provider, err := ia.Query()
 	if err != nil {
@@ -261,7 +262,7 @@ func (e *end) start() {
 			default:
 			}
 			limit := 20 * time.Millisecond
-			if off { // stop comes soon
+			if off { // stop is set soon
 				limit = time.Millisecond
 			}
 			ev, _, err := e.evd.Wait(limit, 1)
@@ -377,7 +378,7 @@ func (e *end) completed(ev *udat.Event) {
 	}
 }
 
-// taken is the number of data messages that all links have received.
+// taken returns the number of data messages that all links have received.
 func (e *end) taken() (n uint64) {
 	for i := range e.links {
 		n += e.counts.values[i][countReceived].Load()
@@ -385,7 +386,8 @@ func (e *end) taken() (n uint64) {
 	return n
 }
 
-// disconnect ends all connections from this end. The loop does it, so that no post overtakes it.
+// disconnect ends all connections from this end. The loop of the end disconnects, so that no post
+// comes after the disconnect.
 func (e *end) disconnect(flags udat.CloseFlags) {
 	e.mayEnd.Store(true)
 	done := make(chan struct{})
@@ -393,7 +395,7 @@ func (e *end) disconnect(flags udat.CloseFlags) {
 		defer close(done)
 		e.quiet.Store(flags == udat.CloseGraceful)
 		for _, l := range e.links {
-			// The peer may have been faster.
+			// The error is ignored if the peer has disconnected first.
 			if err := l.ep.Disconnect(flags); err != nil && !errors.Is(err, udat.ErrInvalidState) {
 				l.problem("disconnect: %v", err)
 			}
@@ -461,7 +463,7 @@ func (e *end) asyncEvent(ev *udat.Event) {
 	}
 }
 
-// states lists what has become of all links. The loop makes the list, because it owns them.
+// states lists the states of all links. The loop makes the list, because it owns the links.
 func (e *end) states() string {
 	list := make(chan []string, 1)
 	ask := func() {
@@ -480,8 +482,8 @@ func (e *end) states() string {
 	}
 }
 
-// openPosts lists the ledgers with open entries; the loop has ended. Receives of a shared queue
-// that no message has taken stay posted.
+// openPosts lists the ledgers with open entries. The loop must have ended. Receives of a shared
+// queue that no message has used stay posted, so they do not count.
 func (e *end) openPosts() string {
 	var list []string
 	for _, l := range e.links {

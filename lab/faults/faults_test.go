@@ -35,7 +35,7 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// TestLedger checks that a ledger notices what it is for.
+// TestLedger checks that a ledger notices wrong completions.
 func TestLedger(t *testing.T) {
 	make := func() *ledger {
 		l := newLedger("queue", true)
@@ -159,8 +159,8 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestPageKeeps: a page keeps all that did not run again, and takes what did. A page with a row
-// that failed is not kept.
+// TestPageKeeps: a page keeps the cells of all that did not run again, and takes the new ones. A
+// page with a row that failed is not kept.
 func TestPageKeeps(t *testing.T) {
 	const real = "../../docs/reliability.md"
 	dir := t.TempDir()
@@ -190,7 +190,7 @@ func TestPageKeeps(t *testing.T) {
 	assert.ErrorContains(t, err, s.name)
 }
 
-// TestVerdicts: what a test skips does not count as passed, in whole or in part.
+// TestVerdicts: a test that is skipped, in whole or in part, does not count as passed there.
 func TestVerdicts(t *testing.T) {
 	const pass, skip = "--- PASS: TestX (0.00s)\n", "--- SKIP: TestX (0.00s)\n"
 	for _, c := range []struct {

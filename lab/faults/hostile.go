@@ -15,7 +15,7 @@ const secretByte = 0x5e
 
 const regionSize = 4096
 
-// side is one end of a connection beside the links of the round.
+// side is one end of a connection that a row makes in addition to the links of the round.
 type side struct {
 	ia  *udat.IA
 	pz  *udat.PZ
@@ -55,7 +55,7 @@ func (s *side) next() (udat.Event, error) {
 	return ev, err
 }
 
-// drain drops the events that there are.
+// drain drops the events that are queued.
 func (s *side) drain() {
 	for _, err := s.evd.Dequeue(); err == nil; {
 		_, err = s.evd.Dequeue()
@@ -67,7 +67,7 @@ type attack struct {
 	r       *round
 	a, v    *side
 	victims []*memory // regions of the victim of which no byte may change
-	granted *memory   // may be read and written, by window below too
+	granted *memory   // the region of the victim that the attacker may read and write
 	rmr     *udat.RMR
 	read    bool // the latest operation is an RDMA read
 }
@@ -110,7 +110,7 @@ func (k *attack) connected() error {
 	return nil
 }
 
-// refused waits for the end that a refused operation must bring to both ends. On iWARP a Send or
+// refused waits until a refused operation has ended the connection at both ends. On iWARP a Send or
 // write completes before the peer has seen it.
 func (k *attack) refused() error {
 	for _, s := range []*side{k.a, k.v} {
@@ -155,7 +155,7 @@ func (k *attack) unchanged() error {
 	return k.a.mem.check()
 }
 
-// permitted is the control: a read of the grant and a write to it succeed.
+// permitted is the control experiment: a read of the grant and a write to it must succeed.
 func (k *attack) permitted() error {
 	if err := k.connected(); err != nil {
 		return err
@@ -192,7 +192,7 @@ func (k *attack) put(read bool, context uint32, address uint64, n int) error {
 	return k.a.ep.PostRDMAWrite(iov, 1, remote, udat.CompletionDefault)
 }
 
-// succeed is put with its completion, which must be a success.
+// succeed is like put, and waits for the completion, which must be a success.
 func (k *attack) succeed(read bool, context uint32, address uint64, n int) error {
 	if err := k.put(read, context, address, n); err != nil {
 		return err
@@ -229,7 +229,7 @@ func (k *attack) both(what string, context uint32, address uint64, n int) error 
 	return k.try(what, true, context, address, n)
 }
 
-// region adds a region of the victim.
+// region registers a new region of the victim, of which no byte may change.
 func (k *attack) region(name string, pz *udat.PZ, priv udat.MemPriv) (*memory, udat.RMRTriplet, error) {
 	m, err := newMemory(k.v.ia, pz, name, regionSize, priv)
 	if err != nil {
@@ -240,8 +240,8 @@ func (k *attack) region(name string, pz *udat.PZ, priv udat.MemPriv) (*memory, u
 	return m, m.lmr.RMRTriplet(0, regionSize), nil
 }
 
-// attacking is a scenario: operations of a hostile peer on a connection of its own, while the links
-// of the round carry traffic, which must go on.
+// attacking returns the act of a scenario: a hostile peer performs operations on a connection of
+// its own. The traffic of the links of the round must go on.
 func attacking(operations func(*attack) error) func(*round) error {
 	return func(r *round) error {
 		return attacked(r, func(k *attack) error { return k.run(operations) })
@@ -340,7 +340,8 @@ func otherRegions(k *attack) error {
 		k.both("the key of a freed region", gone.RMRContext, gone.TargetAddress, 8))
 }
 
-// bind binds the window to part of a region without remote rights, and returns what it grants.
+// bind binds the window to part of a region without remote rights, and returns the triplet of the
+// window.
 func (k *attack) bind(m *memory, off, n int) (udat.RMRTriplet, error) {
 	if _, err := k.rmr.Bind(m.lmr.Triplet(off, n), udat.PrivRemoteWrite, k.v.ep, 2, udat.CompletionDefault); err != nil {
 		return udat.RMRTriplet{}, err
@@ -383,7 +384,7 @@ func windows(k *attack) error {
 	}
 	for _, t := range tries {
 		if t.bounds && !exact {
-			continue // the page says so
+			continue // docs/reliability.md says that such bounds are not checked
 		}
 		if err := k.connected(); err != nil {
 			return err
@@ -405,7 +406,7 @@ func windows(k *attack) error {
 	return k.rmr.Free()
 }
 
-// longSends sends one byte more than the receive has.
+// longSends sends messages that are one byte longer than the receive.
 func longSends(k *attack) error {
 	for _, n := range []int{1, 100, 2000} {
 		if err := k.connected(); err != nil {
@@ -540,7 +541,7 @@ func randomOperations(k *attack) error {
 	if err := errors.Join(private.check(), k.granted.check()); err != nil {
 		return err
 	}
-	// The grant was the attacker's to read and write.
+	// The attacker may read and write the grant: restore both regions.
 	set(k.granted.buf, secretByte)
 	set(k.a.mem.buf, emptyByte)
 	return nil

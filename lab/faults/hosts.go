@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// cut cuts the cable between two hosts for some time, after a second.
+// cut interrupts the network between the two hosts for the time d, beginning after a second.
 func (r *round) cut(d time.Duration) error {
 	return r.both(fmt.Sprintf("(sleep 1; tc qdisc replace dev eth0 root netem loss 100%%; sleep %d; "+
 		"tc qdisc del dev eth0 root) >/dev/null 2>&1 </dev/null &", int(d.Seconds())))
@@ -31,7 +31,7 @@ func partitionRow(d time.Duration) scenario {
 		})}
 }
 
-// longPartition lasts longer than the keep-alive's bound.
+// longPartition interrupts the network for longer than the keep-alive's bound.
 func longPartition(r *round) error {
 	if err := r.mayEnd(); err != nil {
 		return err
@@ -71,7 +71,7 @@ func (r *round) sysrq(command string) error {
 
 const (
 	hostNumber = "ip -o addr show dev eth0 | grep -q 10.98.0.1/ && n=1 || n=2; "
-	// The GID table follows the addresses, in their order; 0a63 is 10.99.
+	// The GID table gets an entry for each address, in the order of the addresses. 0a63 is 10.99.
 	vlanUp = hostNumber + "modprobe 8021q && ip link add link eth0 name vlan9 type vlan id 9 && ip link set vlan9 up && " +
 		"ip addr add fd99::$n/64 dev vlan9 nodad && ip addr add 10.99.0.$n/24 dev vlan9 && " +
 		"until " + vlanGID + "; do sleep 0.1; done"
@@ -79,8 +79,8 @@ const (
 	vlanGID  = "grep -q ffff:0a63 /sys/class/infiniband/rxe0/ports/1/gids/*"
 )
 
-// networkRow is a row in which each host opens its device by an address: via, with the number of
-// the host.
+// networkRow returns a row in which each host opens its device by an address. via is the address,
+// with %d for the number of the host.
 func networkRow(name, via string) scenario {
 	s := scenario{group: "two hosts", name: "connections by " + name, act: overNetwork, via: via,
 		promise: "both ends have the addresses; " + unharmed, ends: disconnected, within: soon,
@@ -109,10 +109,11 @@ func overNetwork(r *round) error {
 	return r.leave()
 }
 
-// packets is how many a VLAN must carry while its addresses are used.
+// packets is the number of packets that a VLAN must carry while its addresses are used.
 const packets = 500
 
-// countVLAN runs f, which uses the address via. If that is in the VLAN, it must carry packets.
+// countVLAN runs f, which uses the address via. If via is in the VLAN, the VLAN must carry at least
+// the number of packets in the constant packets.
 func countVLAN(via string, f func() error) error {
 	if !strings.Contains(via, "99") {
 		return f()

@@ -6,22 +6,22 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// post is one entry of a ledger: what has been posted and has not completed.
+// post is an entry of a ledger: something that has been posted and has not completed.
 type post struct {
 	op   udat.DTOOperation
-	kind messageKind // of a send
-	seq  uint64      // of a data message; of a receive: its slot
+	kind messageKind // only of a send
+	seq  uint64      // number of a data message, or slot of a receive
 	last bool        // the last request of a data message
 }
 
-// ledger records every post of one queue. Each must complete once, in order if the queue has one,
-// and none succeeds behind one that has failed.
+// ledger records every post of one queue. Each post must complete once. If ordered is true, posts
+// must complete in their order, and no post may succeed after one that has failed.
 type ledger struct {
 	name    string
 	ordered bool
-	iwarp   bool   // TCP may have had a Send whose preceding RDMA read was flushed; nothing else
+	iwarp   bool   // on iWARP a Send may succeed after an RDMA read that was flushed, because TCP has the Send already
 	next    uint64 // serial number of the next post
-	oldest  uint64 // of the oldest entry, if ordered
+	oldest  uint64 // serial number of the oldest entry, if ordered
 	open    map[uint64]post
 	failed  bool
 }
@@ -43,7 +43,7 @@ func (l *ledger) undo() {
 	delete(l.open, l.next)
 }
 
-// complete settles a post.
+// complete removes a post that has completed, and checks the completion.
 func (l *ledger) complete(serial uint64, status udat.DTOStatus) (post, error) {
 	p, ok := l.open[serial]
 	switch {

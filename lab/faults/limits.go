@@ -10,7 +10,7 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// maxObjects ends the creation of objects where the device refuses later or never.
+// maxObjects is the number of objects after which creation ends if the device has refused none.
 const maxObjects = 1500
 
 // exhaust creates objects of a kind until the library refuses, checks the refusal, and frees them.
@@ -74,7 +74,7 @@ func objects(r *round) error {
 }
 
 // descriptors opens adapters, dispatchers and service points until the process may open no more
-// descriptors, again and again. An adapter opens after each.
+// descriptors, again and again. After each time an adapter must open again.
 func descriptors(r *round) error {
 	for spare := range 20 {
 		undo, err := descriptorsLeft(spare)
@@ -88,7 +88,7 @@ func descriptors(r *round) error {
 			if s, refusal = newSide(r.device, "limits"); s != nil {
 				sides = append(sides, s)
 			}
-			if refusal == nil { // on tcp only this needs a descriptor
+			if refusal == nil { // on tcp only the service point needs a descriptor
 				_, _, refusal = s.ia.CreatePSPAny(s.evd, udat.PSPConsumer)
 			}
 			if len(sides) > 100 {
@@ -118,8 +118,9 @@ func descriptors(r *round) error {
 	return r.goOn()
 }
 
-// descriptorsLeft limits the descriptors of this process to those that it has, and n more, until
-// undo. The limit is of their numbers, between which there may be free ones.
+// descriptorsLeft limits the descriptors of this process to those that it has and n more, until
+// undo. The limit is a descriptor number, and numbers below it may be free: descriptorsLeft counts
+// these as part of n.
 func descriptorsLeft(n int) (undo func() error, err error) {
 	open, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -196,7 +197,7 @@ func grouped(r *round) error {
 	return r.goOn()
 }
 
-// runGrouped is the process of grouped, which may have 128 MiB.
+// runGrouped is the main function of the process that grouped starts. The process may use 128 MiB.
 func runGrouped(device string) error {
 	s, err := newSide(device, "limits")
 	if err != nil {

@@ -15,7 +15,7 @@ const (
 	bySend   linkKind = iota // in the message
 	bySRQ                    // in the message, which a shared receive queue takes
 	byWrite                  // RDMA write into the receiver's region, then a message
-	byWindow                 // the same, through a memory window
+	byWindow                 // like byWrite, through a memory window
 	byRead                   // a message, then the receiver's RDMA read
 )
 
@@ -24,11 +24,11 @@ func (k linkKind) String() string { return [...]string{"send", "srq", "write", "
 const (
 	recvDepth = window + 8 // credits of the peer, its acks and its hello
 	ctlSlots  = 4
-	patience  = 60 * time.Second // for what must come
+	patience  = 60 * time.Second // the time limit of a wait for something that must happen
 )
 
-// link is one connection: messages in both directions, window of them in flight in each. The loop
-// of its end owns it.
+// link is one connection with messages in both directions, up to window of them in flight in each.
+// The loop of the link's end owns the link.
 type link struct {
 	e      *end
 	id     uint8
@@ -40,18 +40,18 @@ type link struct {
 	out, in, recv, ctl *memory // payloads to send; payloads written or read; receives; hellos and acks
 	requests, receives *ledger
 
-	up, greeted bool // ESTABLISHED was dequeued; the peer's hello too
-	quiet       bool // posts nothing more
-	failed      bool // a completion without a cause has been reported
+	up, greeted bool // ESTABLISHED was dequeued; the peer's hello has come
+	quiet       bool // the link posts nothing more
+	failed      bool // a failed completion without a cause has been reported
 	grant       udat.RMRTriplet
-	heads       [window]header // of reads in flight
+	heads       [window]header // headers of the reads in flight
 
 	sent, completed, acked uint64 // data messages to the peer
-	received, ackSent      uint64 // and from it
+	received, ackSent      uint64 // data messages from the peer
 	ctlNext                int
 	ctlInFlight            int
 
-	ended   udat.EventNumber // 0: not yet
+	ended   udat.EventNumber // the event of the connection's end; 0: not yet
 	endedAt time.Time
 }
 
@@ -120,7 +120,7 @@ func (l *link) postRecv(slot uint64) error {
 	return err
 }
 
-// established begins the traffic: the connecting end says hello first, as iWARP demands.
+// established begins the traffic. The connecting end sends hello first, as iWARP requires.
 func (l *link) established() {
 	if l.up || l.ended != 0 {
 		l.problem("ESTABLISHED comes twice or after the end")
@@ -131,7 +131,7 @@ func (l *link) established() {
 	}
 }
 
-// hello grants memory to the peer.
+// hello sends the message that grants memory to the peer.
 func (l *link) hello() {
 	grant := l.in.lmr.RMRTriplet(0, len(l.in.buf))
 	switch l.kind {
@@ -162,7 +162,8 @@ func (l *link) control(h header) {
 	}
 }
 
-// posted settles the latest request's post. A refusal is right only if the connection ends.
+// posted handles the result of the latest post of a request, and reports whether the post was
+// accepted. A refusal is right only if the connection ends.
 func (l *link) posted(err error) bool {
 	if err == nil {
 		return true
@@ -190,8 +191,8 @@ func (l *link) pump() {
 	}
 }
 
-// shortRead is the length of the answers that break a connection of soft-iWARP: the driver's thread
-// copies them as if it ran in the program's process.
+// shortRead is the largest length of a read's answer that breaks a connection of soft-iWARP: the
+// driver's thread copies such answers as if it ran in the program's process.
 const shortRead = 32
 
 func (l *link) payloadLength(seq uint64) int {
@@ -270,7 +271,7 @@ func (l *link) settled(ev *udat.Event) {
 	}
 }
 
-// message handles the completion of a receive; b is its slot.
+// message handles the completion of a receive. b is the memory of its slot.
 func (l *link) message(ev *udat.Event, b []byte) {
 	l.settled(ev)
 	if ev.Status != udat.DTOSuccess {
@@ -309,7 +310,7 @@ func (l *link) message(ev *udat.Event, b []byte) {
 	set(b, emptyByte)
 }
 
-// data handles the message of a payload, which is in body for links by send.
+// data handles a data message. body is the payload, if the message contains it.
 func (l *link) data(h header, body []byte) {
 	slot := int(h.seq % window)
 	switch l.kind {
@@ -328,7 +329,7 @@ func (l *link) data(h header, body []byte) {
 	}
 }
 
-// take checks a payload: its number, its bytes, and the empty ones behind it.
+// take checks a payload: its number, its bytes, and the empty bytes after it.
 func (l *link) take(h header, b []byte) {
 	n := int(h.length)
 	switch {

@@ -14,7 +14,7 @@ import (
 )
 
 // longEnd is one end of a connection of udat whose messages have many packets, as those of rdmanet
-// may have: it shows what the device does with them.
+// may have. It shows how the device handles them.
 type longEnd struct {
 	ia   *udat.IA
 	evd  *udat.EVD
@@ -25,8 +25,8 @@ type longEnd struct {
 
 const (
 	longSlots    = 4 // receives of one end
-	longInFlight = 2 // Sends of the other
-	longLink     = 7 // of fill
+	longInFlight = 2 // Sends in flight at the other end
+	longLink     = 7 // the link in the arguments of fill
 )
 
 func openLong(device string, size int) (*longEnd, error) {
@@ -63,8 +63,9 @@ func (l *longEnd) receive(n uint64) error {
 	return l.ep.PostRecv(l.iov(n), udat.Cookie(n), udat.CompletionDefault)
 }
 
-// serveLong is the other end: it takes messages until the connection ends, and answers how many
-// have come, and how it has ended. Its arguments are the device and the size of a message.
+// serveLong runs the other end. It receives messages until the connection ends, and then reports
+// how many have come and how the connection has ended. Its arguments are the device and the size of
+// a message.
 func serveLong(args []string, out io.Writer) error {
 	size, err := strconv.Atoi(args[1])
 	if err != nil {
@@ -108,15 +109,16 @@ func serveLong(args []string, out io.Writer) error {
 		case slices.Contains(ended, ev.Number):
 			f.Error = ev.Number.String()
 		}
-		if err != nil && f.Error == "" && !errors.Is(err, udat.ErrInvalidState) { // refused: the end is near
+		if err != nil && f.Error == "" && !errors.Is(err, udat.ErrInvalidState) { // after the end a post is refused
 			f.Error = err.Error()
 		}
 	}
 	return encoder.Encode(f)
 }
 
-// longMessages sends messages of one size, n of them, over a wire that netem spoils. If the
-// connection may break, both ends must hear of it, and what completed must have arrived.
+// longMessages returns an act that sends n messages of one size over a network that netem disturbs.
+// If mayBreak is true, the connection may break. Then both ends must get an event, and each message
+// whose Send has completed must have arrived.
 func longMessages(how string, size int, n uint64, mayBreak bool) func(*round) error {
 	return func(r *round) error {
 		p := &partner{role: "long messages", ended: make(chan error, 1)}
@@ -167,14 +169,15 @@ func longMessages(how string, size int, n uint64, mayBreak bool) func(*round) er
 	}
 }
 
-// send sends n messages. If the connection ends before, it returns how, and how many had completed.
+// send sends n messages. If the connection ends before, it returns the event of the end, and the
+// number of messages that had completed.
 func (l *longEnd) send(n uint64) (done uint64, end udat.EventNumber, err error) {
 	failed := false
 	for sent := uint64(0); done < n; {
 		for !failed && sent < min(n, done+longInFlight) {
 			fill(l.slot(sent), longLink, sent)
 			if err := l.ep.PostSend(l.iov(sent), udat.Cookie(sent), udat.CompletionDefault); err != nil {
-				failed = true // the end is near
+				failed = true // the connection has ended
 				break
 			}
 			sent++

@@ -8,7 +8,7 @@
 //
 // Each end has an adapter with connections of every kind: send and receive, shared receive queue,
 // RDMA write and read, memory window. Messages are numbered and checksummed; regions lie between
-// canaries; a ledger has every post. The other end is a process of its own, on mem0 a second
+// canaries; a ledger records every post. The other end is a process of its own, on mem0 a second
 // adapter.
 package main
 
@@ -99,7 +99,7 @@ func run() error {
 		}
 		res := r.run(s, n)
 		results = append(results, res)
-		if *file != "" { // each time: what ran stays known if the machine dies
+		if *file != "" { // after each scenario, so that the results remain if the machine dies
 			if err := writeResults(*file, results); err != nil {
 				return err
 			}
@@ -118,7 +118,7 @@ func run() error {
 			fmt.Println("    ", text)
 		}
 	}
-	if *file != "" && len(results) == 0 { // none was asked for
+	if *file != "" && len(results) == 0 { // no scenario was asked for
 		if err := writeResults(*file, results); err != nil {
 			return err
 		}

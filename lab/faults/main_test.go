@@ -8,7 +8,7 @@ import (
 	"github.com/godat/godat/internal/leaktest"
 )
 
-// TestMain is also the datperf server of scenarios, and what else is a process of its own.
+// TestMain also runs the datperf server of scenarios, and the other processes that scenarios start.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && slices.Contains([]string{"-datperf", "-stream"}, os.Args[1]) {
 		main()

@@ -6,7 +6,7 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// Bytes that are not a payload.
+// Values of bytes that are not payload.
 const (
 	canaryByte = 0xc7 // around a region
 	emptyByte  = 0xa5 // in a slot that awaits a payload
@@ -37,7 +37,7 @@ func set(b []byte, v byte) {
 	}
 }
 
-// changed returns the index of the first byte that is not v, -1 if there is none.
+// changed returns the index of the first byte that is not v, or -1.
 func changed(b []byte, v byte) int {
 	for i := range b {
 		if b[i] != v {
@@ -58,5 +58,5 @@ func (m *memory) check() error {
 	return nil
 }
 
-// iov is one segment of the region.
+// iov returns one segment of the region.
 func (m *memory) iov(off, n int) []udat.LMRTriplet { return []udat.LMRTriplet{m.lmr.Triplet(off, n)} }

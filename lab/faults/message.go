@@ -24,8 +24,8 @@ const (
 	ack
 )
 
-// header begins every message. The payload of a data message follows it in the same message, or
-// lies in the memory that a link's kind says.
+// header begins every message. The payload of a data message follows the header in the same
+// message, or is in the memory that the kind of the link determines.
 type header struct {
 	kind    messageKind
 	link    uint8
@@ -76,7 +76,7 @@ func fill(b []byte, link uint8, seq uint64) {
 	}
 }
 
-// payloadLength is the length of message seq, from 1 to slotSize.
+// payloadLength returns the length of message seq, from 1 to slotSize.
 func payloadLength(seq uint64) int {
 	switch seq % 5 {
 	case 0:

@@ -20,7 +20,7 @@ func limitDescriptors(n int) (undo func() error, err error) {
 		syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
 }
 
-// addresses is the size of the address space of this process.
+// addresses returns the size of the address space of this process.
 func addresses() (n uint64) {
 	b, _ := os.ReadFile("/proc/self/statm")
 	fmt.Sscan(string(b), &n)
@@ -38,8 +38,8 @@ func limitAddresses(n uint64) (undo func() error, err error) {
 	return func() error { return unix.Setrlimit(unix.RLIMIT_AS, &before) }, unix.Setrlimit(unix.RLIMIT_AS, &limit)
 }
 
-// lockedMemory sets the limit of locked memory to what this process has locked and n bytes more,
-// and calls do, without the right to pass that limit.
+// lockedMemory sets the limit of locked memory to what this process has locked and n bytes more. It
+// then calls do without the right to exceed that limit.
 func lockedMemory(n int, do func() error) error {
 	var before unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &before); err != nil {

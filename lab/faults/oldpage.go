@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// oldPage is what an earlier page has, for rows and fabrics that did not run again.
+// oldPage has the results of an earlier page, for rows and fabrics that did not run again.
 type oldPage struct {
 	fabrics []string // in the page's order
 	cells   map[string]string
-	soak    bool // it has the figure of the soak
+	soak    bool // the page has the figure of the soak
 }
 
 func cellKey(group, name, fabric string) string { return group + "|" + name + "|" + fabric }
@@ -24,7 +24,7 @@ func readPage(path string) (*oldPage, error) {
 	}
 	k := &oldPage{cells: map[string]string{}}
 	var group string
-	var columns []string // the fabrics of the table, nil outside of one
+	var columns []string // the fabrics of the table; nil outside of a table
 	for line := range strings.Lines(string(b)) {
 		line = strings.TrimSpace(line)
 		cells := strings.Split(strings.Trim(line, "| "), " | ")
@@ -35,7 +35,7 @@ func readPage(path string) (*oldPage, error) {
 			k.soak = true
 		case strings.HasPrefix(line, "| Scenario | Promise | "):
 			columns = cells[2 : len(cells)-1]
-			if len(columns) > len(k.fabrics) { // the longest has the order of all
+			if len(columns) > len(k.fabrics) { // the longest table has all fabrics in their order
 				k.fabrics = append(slices.Clone(columns), slices.DeleteFunc(k.fabrics, func(f string) bool {
 					return slices.Contains(columns, f)
 				})...)
@@ -56,8 +56,8 @@ func readPage(path string) (*oldPage, error) {
 	return k, nil
 }
 
-// cell is what the page has of a scenario on a fabric, otherwise why the scenario does not run
-// there. k may be nil.
+// cell returns the page's cell for a scenario and a fabric. If the page has none, cell returns the
+// reason why the scenario does not run on the fabric. k may be nil.
 func (k *oldPage) cell(s *scenario, fabric string) string {
 	if k != nil {
 		if cell, found := k.cells[cellKey(strings.ToLower(s.group), s.name, fabric)]; found {

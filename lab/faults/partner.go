@@ -15,8 +15,8 @@ import (
 	"github.com/godat/godat/rdmanet"
 )
 
-// roles are what the other end of a stream does with its connection. Each line of in is a request
-// of the runner; out takes what it answers.
+// roles are the functions of the other end of a stream, by name. Each gets the connection. Each
+// line of in is a request of the runner; answers go to out.
 var roles = map[string]func(c *rdmanet.Conn, seed uint64, dialed bool, in *json.Decoder, out *json.Encoder) error{
 	"traffic": func(c *rdmanet.Conn, seed uint64, dialed bool, in *json.Decoder, out *json.Encoder) error {
 		s := newStream(c, seed, dialed)
@@ -28,12 +28,12 @@ var roles = map[string]func(c *rdmanet.Conn, seed uint64, dialed bool, in *json.
 			return err
 		}
 		if text == "exit" {
-			os.Exit(0) // with the connection as it is
+			os.Exit(0) // without closing the connection
 		}
 		return errors.Join(out.Encode(s.finish()), drained())
 	},
 	"echo": func(c *rdmanet.Conn, _ uint64, _ bool, _ *json.Decoder, _ *json.Encoder) error { return echo(c) },
-	// It begins to read when it is told, takes a while for it, and writes nothing.
+	// The slow reader begins to read when it gets a request, reads slowly, and writes nothing.
 	"slow reader": func(c *rdmanet.Conn, seed uint64, dialed bool, in *json.Decoder, out *json.Encoder) error {
 		var text string
 		if err := in.Decode(&text); err != nil {
@@ -47,15 +47,16 @@ var roles = map[string]func(c *rdmanet.Conn, seed uint64, dialed bool, in *json.
 		}
 		return out.Encode(f)
 	},
-	// It writes, closes and delivers in the background.
+	// The writer writes, closes, and delivers what is left in the background.
 	"writer": func(c *rdmanet.Conn, seed uint64, dialed bool, in *json.Decoder, out *json.Encoder) error {
 		if err := writeAndClose(c, seed, 200_000); err != nil {
 			return err
 		}
 		return errors.Join(drained(), out.Encode(flowed{Sent: 200_000}))
 	},
-	// It exits right after Close, which has waited until the peer's device has all bytes, unless that
-	// took half a second: then the rest is in the background, and Drain waits for it.
+	// The leaver exits right after Close if Close has waited until the peer's device has all bytes. If
+	// Close has taken half a second instead, what is left is sent in the background, and the leaver
+	// waits for it with Drain.
 	"leaver": func(c *rdmanet.Conn, seed uint64, dialed bool, in *json.Decoder, out *json.Encoder) error {
 		began := time.Now()
 		if err := writeAndClose(c, seed, leaverBytes); err != nil {
@@ -79,10 +80,10 @@ func drained() error {
 
 const (
 	leaverBytes = 100_000
-	closeWaits  = 400 * time.Millisecond // less than Close waits for at most
+	closeWaits  = 400 * time.Millisecond // less than the longest wait of Close
 )
 
-// slowly passes pieces on, with a pause after each.
+// slowly passes bytes on to w, with a pause before each write.
 type slowly struct{ w io.Writer }
 
 func (s slowly) Write(b []byte) (int, error) {
@@ -90,7 +91,7 @@ func (s slowly) Write(b []byte) (int, error) {
 	return s.w.Write(b)
 }
 
-// written is the stream that writeAndClose writes.
+// written returns the stream that writeAndClose writes.
 func written(seed uint64) *pattern { return &pattern{id: 3, seq: seed << 24, stop: new(atomic.Bool)} }
 
 func writeAndClose(c *rdmanet.Conn, seed uint64, n int64) error {
@@ -100,8 +101,8 @@ func writeAndClose(c *rdmanet.Conn, seed uint64, n int64) error {
 	return c.Close()
 }
 
-// serveStream is the other process of a stream: its arguments are the device, the keep-alive, the
-// seed and the address to dial; without an address it listens.
+// serveStream is the main function of the other process of a stream. Its arguments are the device,
+// the keep-alive, the seed and the address to dial; without an address it listens.
 func serveStream(role string, args []string) error {
 	return playRole(role, args, os.Stdin, os.Stdout)
 }
@@ -150,7 +151,7 @@ func listenOn(device string, lc rdmanet.ListenConfig) (*rdmanet.Listener, error)
 	return l.(*rdmanet.Listener), nil
 }
 
-// acceptOne accepts the connection of whom tell tells the address.
+// acceptOne listens, passes its address to tell, and accepts one connection.
 func acceptOne(device string, keepAlive time.Duration, tell func(address string) error) (*rdmanet.Conn, error) {
 	l, err := listenOn(device, rdmanet.ListenConfig{KeepAlive: keepAlive})
 	if err != nil {
@@ -170,13 +171,13 @@ type partner struct {
 	role    string
 	process *exec.Cmd
 	in      io.WriteCloser
-	out     io.Closer // mem0's
+	out     io.Closer // on mem0: the pipe of the answers
 	answers *json.Decoder
 	ended   chan error
 	errors  tail
 	c       *rdmanet.Conn // this end of the connection
 	seed    uint64
-	dialed  bool // this end did
+	dialed  bool // this end has dialed
 }
 
 // tail keeps the last bytes that were written.
@@ -188,7 +189,8 @@ func (t *tail) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// partner starts the other end of a stream and connects, from this end in every second round.
+// partner starts the other end of a stream and connects to it. In every second round this end
+// dials.
 func (r *round) partner(role string, keepAlive time.Duration) (*partner, error) {
 	p := &partner{role: role, ended: make(chan error, 1), seed: r.seed<<16 + uint64(r.n/2), dialed: r.n%2 == 1}
 	args := []string{r.device, keepAlive.String(), fmt.Sprint(p.seed)}
@@ -212,8 +214,8 @@ func (r *round) partner(role string, keepAlive time.Duration) (*partner, error) 
 	return p, nil
 }
 
-// start starts the other end: on another host if at names one, on mem0 in this process, else in one
-// of its own.
+// start starts the other end: on another host if at names one, on mem0 in this process, else in a
+// process of its own.
 func (p *partner) start(at string, args []string) error {
 	if at != "" {
 		conn, err := dial(at)
@@ -237,7 +239,7 @@ func (p *partner) start(at string, args []string) error {
 	return p.startProcess("", args)
 }
 
-// startProcess starts the other end after the commands of a shell.
+// startProcess starts the other end as a process, after the shell has run commands.
 func (p *partner) startProcess(commands string, args []string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -259,7 +261,7 @@ func (p *partner) startProcess(commands string, args []string) error {
 // tell sends a request to the other end.
 func (p *partner) tell(text string) error { return json.NewEncoder(p.in).Encode(text) }
 
-// answer is what the other end has sent and taken.
+// answer returns what the other end has sent and received.
 func (p *partner) answer() (f flowed, err error) {
 	if err = p.answers.Decode(&f); err != nil {
 		err = fmt.Errorf("the other end: %w: %s", err, p.errors.b)

@@ -13,7 +13,7 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// order is what the runner asks of the other end.
+// order is a request of the runner to the other end.
 type order struct {
 	Do string // the name of a case of host.do
 	setup
@@ -22,7 +22,7 @@ type order struct {
 	Flags udat.CloseFlags
 	Wait  time.Duration
 	Shell string // a command of the other host's shell
-	Role  string // of a stream's other end, which has the connection from now on
+	Role  string // the role that the other end of a stream has from now on
 	Args  []string
 }
 
@@ -32,10 +32,10 @@ type answer struct {
 	Addr     netip.Addr
 	Qual     udat.ConnQual
 	Problems []string
-	Counts   [maxLinks][countFields]uint64 // of a finished end
+	Counts   [maxLinks][countFields]uint64 // the counts of a finished end
 }
 
-// host serves orders: in a process of its own, or inside the runner's.
+// host carries out orders, in a process of its own or inside the runner's.
 type host struct {
 	counts *counts
 	e      *end
@@ -89,8 +89,8 @@ func (h *host) do(o order) (a answer) {
 	return a
 }
 
-// shell runs a command and returns what went wrong. It does not wait for ever for one that the
-// kernel does not let end.
+// shell runs a command and returns what went wrong, or an empty text. It stops waiting after a
+// while, because the kernel may keep a command from ending.
 func shell(command string) string {
 	done := make(chan string, 1)
 	go func() {
@@ -116,7 +116,8 @@ func within(done <-chan struct{}, d time.Duration) bool {
 	}
 }
 
-// serveProcess is the other process. Its counts are in a file, so that they outlive it.
+// serveProcess is the main function of the other process. The counts are in a file, so that they
+// remain when the process is killed.
 func serveProcess(path string) error {
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -125,7 +126,7 @@ func serveProcess(path string) error {
 	return serve(os.Stdin, os.Stdout, file, "")
 }
 
-// serveHost is the other host: it serves one runner after the other.
+// serveHost is the main function of the other host. It serves all runners that connect.
 func serveHost(address, device string) error {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
@@ -145,7 +146,8 @@ func serveHost(address, device string) error {
 	}
 }
 
-// serve takes orders until the runner is gone. A device that is named is the one to open.
+// serve carries out orders until the runner is gone. device, unless empty, replaces the device in
+// the orders.
 func serve(in io.Reader, out io.Writer, file *os.File, device string) error {
 	h := &host{}
 	decoder, encoder := json.NewDecoder(in), json.NewEncoder(out)
@@ -183,15 +185,15 @@ type peer struct {
 	local   *host // inside this process
 	process *exec.Cmd
 	conn    net.Conn // to another host
-	path    string   // of the counts
-	last    *counts  // of a host: as it has answered
+	path    string   // the file of the counts
+	last    *counts  // the counts in the latest answer of another host
 	orders  *json.Encoder
 	answers *json.Decoder
 	gone    bool
 }
 
-// newPeer starts the other end: on another host if at names one, else in a process of its own
-// unless the fabric is inside one.
+// newPeer starts the other end: on another host if at is its address, on mem0 inside this process,
+// else in a process of its own.
 func newPeer(device, at string) (*peer, error) {
 	if at != "" {
 		conn, err := dial(at)
@@ -226,7 +228,7 @@ func newPeer(device, at string) (*peer, error) {
 	return p, p.process.Start()
 }
 
-// dial waits for the other host to come up.
+// dial connects to the other host, and waits until that host is up.
 func dial(at string) (net.Conn, error) {
 	for until := time.Now().Add(5 * patience); ; time.Sleep(time.Second) {
 		conn, err := net.DialTimeout("tcp", at, 5*time.Second)
@@ -268,8 +270,8 @@ func (p *peer) do(o order) (answer, error) {
 	return a, nil
 }
 
-// signal sends a signal of kill(1) to the other process. Inside this process, KILL closes the
-// adapter with everything alive, STOP and CONT halt its loop.
+// signal sends a signal of kill(1) to the other process. If the other end is inside this process,
+// KILL closes its adapter with everything alive, STOP halts its loop, and CONT continues the loop.
 func (p *peer) signal(name string) error {
 	if p.local == nil {
 		return exec.Command("kill", "-"+name, fmt.Sprint(p.process.Process.Pid)).Run()
@@ -294,13 +296,13 @@ func (p *peer) exit() error {
 	return err
 }
 
-// progress returns the counts of the other end, of a dead process too.
+// progress returns the counts of the other end, even if its process is dead.
 func (p *peer) progress() (*counts, error) {
 	if p.local != nil {
 		return p.local.counts, nil
 	}
 	if p.conn != nil {
-		return p.last, nil // nil if it vanished
+		return p.last, nil // nil if the host has vanished
 	}
 	c := &counts{}
 	return c, c.load(p.path)

@@ -2,4 +2,4 @@
 
 package main
 
-func init() { kept = 128 << 10 } // and the race detector of what it knows of memory
+func init() { kept = 128 << 10 } // with the race detector's knowledge of memory

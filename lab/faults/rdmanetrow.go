@@ -2,8 +2,8 @@ package main
 
 import "time"
 
-// rdmanetRow is a row of the group, with its rounds by kind of fabric, and reasons where there are
-// none.
+// rdmanetRow returns a row of the group rdmanet. rounds has the rounds by kind of fabric, notOn the
+// reasons for kinds without rounds: see leaveOut.
 func rdmanetRow(name, promise string, act func(*round) error, rounds map[string][2]int, notOn ...string) scenario {
 	s := scenario{group: "rdmanet", name: name, promise: promise, act: act, alone: true, within: 2 * time.Minute,
 		rounds: rounds, why: map[string]string{}}
@@ -14,7 +14,7 @@ func rdmanetRow(name, promise string, act func(*round) error, rounds map[string]
 	return s
 }
 
-// slow is the row, if it takes an emulated machine minutes.
+// slow returns the row with a longer bound, for rows that take an emulated machine minutes.
 func (s scenario) slow() scenario {
 	s.within = 10 * time.Minute
 	return s
@@ -22,13 +22,14 @@ func (s scenario) slow() scenario {
 
 const inOneProcess = "connects within one process"
 
-// often and seldom are rounds of rows that take little and much time, for two processes.
+// often are the rounds of rows that take little time, seldom those of rows that take much time.
+// These rows need two processes.
 var (
 	often  = map[string][2]int{"loop": {20, 500}, "tcp": {20, 500}, "rxe": {4, 50}, "siw": {4, 20}}
 	seldom = map[string][2]int{"loop": {4, 50}, "tcp": {4, 50}, "rxe": {2, 20}, "siw": {2, 10}}
 )
 
-// also are rounds that mem0 has too.
+// also returns rounds to which those of mem0 are added.
 func also(mem, memLong int, rounds map[string][2]int) map[string][2]int {
 	all := map[string][2]int{"mem": {mem, memLong}}
 	for kind, n := range rounds {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// What stands above and below the tables of the page.
+// The texts above and below the tables of the page.
 var (
 	//go:embed promises.md
 	promises string
@@ -30,8 +30,8 @@ func writeResults(path string, results []result) error {
 	return os.WriteFile(path, append(b, '\n'), 0o644)
 }
 
-// writePage writes the page from the files of results, and their sum to standard output. Cells
-// without a result are those of the page old, which may be nil.
+// writePage writes the page from the files of results. It prints the numbers of passed and failed
+// results. Cells without a result are copied from the page old, which may be nil.
 func writePage(path string, files []string, old *oldPage) error {
 	var results []result
 	var fabrics []string
@@ -115,7 +115,7 @@ func writePage(path string, files []string, old *oldPage) error {
 	return nil
 }
 
-// lacking says what a device lacks of a scenario.
+// lacking returns the part of a cell that lists what a device lacks.
 func lacking(parts []string) string {
 	if len(parts) == 0 {
 		return ""
@@ -123,7 +123,7 @@ func lacking(parts []string) string {
 	return ", without " + strings.Join(parts, ", ")
 }
 
-// folded is an item of a list in lines of up to 100 columns.
+// folded returns the text of a list item in lines of up to 100 columns.
 func folded(text string) string {
 	var b strings.Builder
 	column := 0
@@ -143,7 +143,7 @@ func folded(text string) string {
 	return b.String() + "\n"
 }
 
-// kindOf is the kind of a fabric of the page.
+// kindOf returns the kind of a fabric, whose name is that on the page.
 func kindOf(fabric string) string {
 	device, hosts, _ := strings.Cut(fabric, ", ")
 	switch {

@@ -22,13 +22,13 @@ type round struct {
 	p       *peer
 	random  *rand.Rand
 	began   time.Time    // when the cause of the end was given
-	undo    func() error // of what act did, after the ends are closed
-	initial struct {     // the end that disconnects gracefully
+	undo    func() error // reverts what act did; called after the ends are closed
+	initial struct {     // which end has begun a graceful disconnect
 		here, there bool
 	}
 }
 
-// mayEnd tells both ends that connections may end from now on, and takes the time.
+// mayEnd tells both ends that connections may end from now on, and sets began.
 func (r *round) mayEnd() error {
 	r.e.mayEnd.Store(true)
 	if _, err := r.p.do(order{Do: "expect"}); err != nil {
@@ -92,20 +92,20 @@ type runner struct {
 	device  string
 	kind    string // of the fabric: mem, loop, tcp, rxe, siw; tcphosts and cable for two hosts
 	fabric  string // as the page names it
-	at      string // of the other host's faults, if there are two
+	at      string // the address of faults -host on the other host, if there are two hosts
 	iwarp   bool
 	long    bool
 	short   bool // few of each thing, for a test of the lab
-	cold    bool // the device is another one since the last round
-	retry   int  // of all connections
+	cold    bool // the device was deleted and created again after the last round
+	retry   int  // the retries of all connections; -1: udat's default
 	seed    uint64
 	tests   string        // folder of test binaries
 	skipped []string      // what the device lacks of the scenario
-	soak    time.Duration // how long it lasts
-	soaked  soaked        // what it has shown
+	soak    time.Duration // how long a soak lasts
+	soaked  soaked        // the results of the latest soak
 }
 
-// stopped is how long a peer stands still.
+// stopped returns how long a peer is stopped.
 func (r *runner) stopped() time.Duration {
 	switch {
 	case r.device == "mem0":
@@ -116,7 +116,7 @@ func (r *runner) stopped() time.Duration {
 	return 3 * time.Second
 }
 
-// result is what a scenario has shown on one fabric.
+// result is the outcome of a scenario on one fabric.
 type result struct {
 	Group, Name, Promise, Fabric string
 	Rounds                       int
@@ -176,9 +176,9 @@ func (r *runner) run(s *scenario, rounds int) result {
 			for _, text := range problems {
 				res.Problems = append(res.Problems, fmt.Sprintf("round %d: %s", n, text))
 			}
-			p.close() // what failed shall not fail the next
+			p.close() // so that the failure does not affect the next round
 		}
-		if len(res.Problems) > 5 || s.alone && len(problems) > 0 { // which may have left anything
+		if len(res.Problems) > 5 || s.alone && len(problems) > 0 { // a failed act may have left anything behind
 			break
 		}
 	}
@@ -192,7 +192,7 @@ func (r *runner) run(s *scenario, rounds int) result {
 	return res
 }
 
-// alone runs a round without links; worst is the time that its act takes from the fault on.
+// alone runs a round without links. worst is the time from the fault to the end of the act.
 func (r *runner) alone(s *scenario, n int, p *peer) (problems []string, worst time.Duration, messages uint64) {
 	here := &round{runner: r, row: s, n: n, p: p, random: rand.New(rand.NewPCG(r.seed, uint64(n))), began: time.Now()}
 	ended := make(chan error, 1)
@@ -221,7 +221,7 @@ func (r *runner) round(s *scenario, n int, p *peer) (problems []string, worst ti
 	failed := func(err error) ([]string, time.Duration, uint64) {
 		return append(problems, err.Error()), worst, messages
 	}
-	active := n/2%2 == 0 // each role with each initiator
+	active := n/2%2 == 0 // so that each end disconnects in both roles
 	plan := setup{Device: r.device, Retry: r.retry, Active: active, NoReads: s.noReads}
 	planThere := plan
 	planThere.Active = !active
@@ -249,7 +249,7 @@ func (r *runner) round(s *scenario, n int, p *peer) (problems []string, worst ti
 		return failed(err)
 	}
 	here.e = e
-	// Whatever happens, nothing of this round stays.
+	// A failed round must leave nothing behind either.
 	defer func() {
 		if len(problems) > 0 && !e.dead.Load() && len(e.links) > 0 {
 			e.mayEnd.Store(true)
@@ -274,7 +274,7 @@ func (r *runner) round(s *scenario, n int, p *peer) (problems []string, worst ti
 	if err != nil {
 		return failed(err)
 	}
-	stuck := func(what string) ([]string, time.Duration, uint64) { // says what both ends see
+	stuck := func(what string) ([]string, time.Duration, uint64) { // reports the states of both ends
 		there, _ := p.do(order{Do: "states"})
 		e.problem("%s: %s; peer: %v", what, e.states(), there.Problems)
 		return e.list(), worst, messages
@@ -286,7 +286,7 @@ func (r *runner) round(s *scenario, n int, p *peer) (problems []string, worst ti
 		return failed(err)
 	}
 	if err := here.traffic(here.random.IntN(200)); err != nil {
-		time.Sleep(time.Second) // the events that follow say more
+		time.Sleep(time.Second) // the events of this second explain more
 		return stuck(err.Error())
 	}
 	if err := s.act(here); err != nil {
@@ -325,7 +325,7 @@ func (r *runner) round(s *scenario, n int, p *peer) (problems []string, worst ti
 	return problems, worst, e.taken()
 }
 
-// via names the device of a host that is opened by an address.
+// via returns the name of a host's device that is opened by an address.
 func (r *runner) via(s *scenario, host int) string {
 	if r.kind == "tcphosts" {
 		return "tcp:" + fmt.Sprintf(s.via, host)
@@ -339,8 +339,8 @@ func (e *end) list() []string {
 	return slices.Clone(e.problems)
 }
 
-// compare compares what one end has sent with what the other has taken. Where a completion means
-// that the peer has the message (not on iWARP), none that completed is lost.
+// compare compares what one end has sent with what the other has taken. A completion means that the
+// peer has the message, except on iWARP. So no message that completed may be lost.
 func (r *round) compare(there *counts, finished bool) (problems []string) {
 	if there == nil {
 		return nil // nobody can ask a host that has vanished
@@ -365,10 +365,11 @@ func (r *round) compare(there *counts, finished bool) (problems []string) {
 	return problems
 }
 
-// newRunner warms the fabric up, so that what a process keeps once is in the baseline.
+// newRunner returns a runner after a first round. So the objects that a process keeps from its
+// first round on are in the baseline.
 func newRunner(device, at string, retry int, seed uint64) (*runner, []string) {
 	r := &runner{device: device, at: at, retry: retry, seed: seed}
-	r.fabric, _, _ = strings.Cut(device, ":") // tcp has its address in its name
+	r.fabric, _, _ = strings.Cut(device, ":") // the name of a tcp device may contain its address
 	if at != "" {
 		r.fabric += ", two hosts"
 	}

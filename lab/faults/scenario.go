@@ -8,26 +8,28 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// scenario is one row: what is done to a pair of ends under traffic, and what must follow.
+// scenario is one row of the page: what is done to a pair of ends under traffic, and what must
+// follow.
 type scenario struct {
 	group   string
 	name    string
 	promise string
-	act     func(*round) error // returns when the cause of the end is given
-	tests   bool               // it needs the programs of -tests
+	act     func(*round) error // returns after it has done what makes the connections end
+	tests   bool               // the row needs the programs of the flag -tests
 	kills   bool               // the peer's process ends
-	alone   bool               // it has no links: act is all of it, and returns within the bound
+	alone   bool               // the row has no links: it consists of act, which returns within the bound
 	noReads bool               // no connection carries RDMA reads
-	via     string             // the address that opens a host's device, with its number for %d; none: the name does
+	via     string             // address by which a host opens its device, with %d for its number; empty: by name
 	before  string             // command of both hosts, before they open their devices
-	after   string             // and after they have closed them
-	ends    []udat.EventNumber // that this end may see, on each link
+	after   string             // command of both hosts, after they have closed their devices
+	ends    []udat.EventNumber // the events that may end a link at this end
 	within  time.Duration      // from the cause to the last event
-	rounds  map[string][2]int  // by kind of fabric: of the bounded form, and with -long; none: not there
-	why     map[string]string  // by kind of fabric: why it is not there
+	rounds  map[string][2]int  // by kind of fabric: rounds without and with -long; no entry: it does not run
+	why     map[string]string  // by kind of fabric: why the row does not run there
 }
 
-// leaveOut takes reasons not to run on a kind of fabric, such as "siw: no windows".
+// leaveOut removes kinds of fabric from the row. Each entry has a kind and the reason, such as
+// "siw: no windows".
 func (s *scenario) leaveOut(notOn []string) {
 	for _, entry := range notOn {
 		kind, why, _ := strings.Cut(entry, ": ")
@@ -36,8 +38,8 @@ func (s *scenario) leaveOut(notOn []string) {
 	}
 }
 
-// not is leaveOut of a row that is being made.
-func (s scenario) not(on ...string) scenario {
+// exceptOn returns the row without the kinds of fabric in on: see leaveOut.
+func (s scenario) exceptOn(on ...string) scenario {
 	s.leaveOut(on)
 	return s
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// sample is what the process has in use at one moment of a soak.
+// sample has what the process uses at one moment of a soak.
 type sample struct {
 	At    time.Duration
 	Count baseline
 }
 
-// soaked is what a soak has shown.
+// soaked has the results of a soak.
 type soaked struct {
 	Samples []sample `json:",omitempty"`
 	Cycles  int      `json:",omitempty"`
@@ -27,8 +27,9 @@ type soaked struct {
 // soakSamples is the number of samples of a soak.
 const soakSamples = 120
 
-// soakSlack is how much more of each thing the last third of a soak may have than the first, which
-// begins after a tenth of the time. Connections that end in TIMEWAIT and threads come and go.
+// soakSlack returns by how much the use of a thing in the last third of a soak may exceed that in
+// the first third. first is the highest value in the first third. The thirds begin after a tenth of
+// the time. Threads, and connections that end in TIMEWAIT, come and go.
 func soakSlack(name string, first int) int {
 	switch name {
 	case "KiB resident":
@@ -43,10 +44,9 @@ func soakSlack(name string, first int) int {
 	return max(4, first/10)
 }
 
-// soak mixes load with connects and disconnects, while the links of the round carry traffic: each
-// cycle connects, reads and writes, registers, disconnects in one of three ways, and frees; every
-// tenth makes everything anew, adapters too. What the process and the kernel have in use stays
-// flat.
+// soak mixes load with connects and disconnects, while the links of the round carry traffic. Each
+// cycle connects, reads and writes, registers, disconnects in one of three ways, and frees. Every
+// tenth cycle also makes new adapters. What the process and the kernel have in use must stay flat.
 func soak(r *round) error {
 	began := time.Now()
 	var samples []sample
@@ -128,7 +128,7 @@ func (k *attack) part(way int) error {
 	return nil
 }
 
-// inUse is what this process, and the kernel's verbs, have in use.
+// inUse returns what this process, and the kernel's verbs, have in use.
 func inUse(device string) baseline {
 	runtime.GC()
 	var mem runtime.MemStats
@@ -140,7 +140,7 @@ func inUse(device string) baseline {
 	return b
 }
 
-// flat returns what a soak has gathered.
+// flat returns an error that lists what has grown during a soak.
 func flat(samples []sample) error {
 	samples = samples[len(samples)/10:]
 	third := len(samples) / 3
@@ -173,8 +173,8 @@ var soakGroup = []scenario{
 		rounds: map[string][2]int{"mem": {1, 1}, "tcp": {1, 1}, "rxe": {1, 1}, "siw": {1, 1}}},
 }
 
-// drawSoak draws the longest soak of at least ten minutes, and reports whether there is a figure,
-// of now or of an earlier run.
+// drawSoak draws the longest soak of at least ten minutes. It reports whether there is a figure,
+// from this run or from an earlier one.
 func drawSoak(path string, results []result) bool {
 	var longest result
 	length := 10*time.Minute - 10*time.Second // the last sample comes before the end

@@ -27,7 +27,8 @@ type strangers struct {
 	qps []*cverbs.QP
 }
 
-// Bytes of private data in a request, a reply and a reject on InfiniBand and RoCE.
+// Largest number of bytes of private data in a request, a reply and a reject on InfiniBand and
+// RoCE.
 const roomRequest, roomReply, roomReject = 56, 196, 148
 
 func stranger(operations func(*strangers) error) func(*attack) error {
@@ -65,11 +66,12 @@ func (s *strangers) open() (err error) {
 	return err
 }
 
-// leave closes all ids but the first keep, and all queue pairs: soft-iWARP has few of them.
+// leave closes all ids but the first keep, and all queue pairs, because soft-iWARP supports few of
+// them.
 func (s *strangers) leave(keep int) (err error) {
 	keep = min(keep, len(s.ids))
 	for _, id := range s.ids[keep:] {
-		id.Close() // it may be closed
+		id.Close() // its error is ignored: the id may be closed already
 	}
 	for _, qp := range s.qps {
 		err = errors.Join(err, qp.Close())
@@ -115,7 +117,7 @@ func (s *strangers) qpNum() (uint32, error) {
 	return qp.Num(), nil
 }
 
-// event returns the next event of an id, which must be of the type wanted. Where id is nil it waits
+// event returns the next event of an id, which must be of the type want. If id is nil, event waits
 // for an event of that type of any id. It drops events of other ids.
 func (s *strangers) event(id *cverbs.CMID, want cverbs.CMEventType) (cverbs.CMEvent, error) {
 	for {
@@ -165,9 +167,9 @@ func (s *strangers) call(private []byte, options *cverbs.ECE) (*cverbs.CMID, err
 	return id, id.Connect(cverbs.ConnParam{PrivateData: private, QPNum: num, RetryCount: 7, RNRRetryCount: 7})
 }
 
-// victim returns the victim's next event, which must be one of those wanted, of endpoint ep unless
-// ep is nil. It notes accepts that are given up. On iWARP an accept connects at once: victim drops
-// what happens to those connections.
+// victim returns the victim's next event. It must be one of want, and of endpoint ep unless ep is
+// nil. victim adds accepts that were given up to givenUp. On iWARP an accept connects at once, so
+// victim drops the events of connections of other endpoints.
 func (s *strangers) victim(ep *udat.EP, want ...udat.EventNumber) (udat.Event, error) {
 	for {
 		ev, err := s.v.next()
@@ -185,7 +187,7 @@ func (s *strangers) victim(ep *udat.EP, want ...udat.EventNumber) (udat.Event, e
 	}
 }
 
-// request sends a request, and returns its id and what the victim gets.
+// request sends a request. It returns the sender's id and the request that the victim gets.
 func (s *strangers) request(private []byte, options *cverbs.ECE) (*cverbs.CMID, *udat.CR, error) {
 	id, err := s.call(private, options)
 	if err != nil {
@@ -233,7 +235,7 @@ func (s *strangers) proper() error {
 	return errors.Join(client.Free(), server.Free())
 }
 
-// halfOpen floods the victim with requests whose senders never confirm the answer. Where there are
+// halfOpen floods the victim with requests whose senders never confirm the answer. If there are
 // more than 128, udat gives up the oldest after 2 s.
 func halfOpen(s *strangers) error {
 	const requests, kept, age = 200, 128, 2 * time.Second
@@ -241,7 +243,7 @@ func halfOpen(s *strangers) error {
 	begun := time.Now()
 	for n := range requests + 1 {
 		if n == requests {
-			time.Sleep(age) // after it the next accept finds the others old
+			time.Sleep(age) // the next accept then finds that the others are old enough
 		}
 		id, cr, err := s.request(nil, nil)
 		if err != nil {
@@ -271,7 +273,7 @@ func halfOpen(s *strangers) error {
 		}
 		s.givenUp = append(s.givenUp, ev.EP)
 	}
-	if time.Since(begun) < 30*time.Second { // later each is given up for its age alone
+	if time.Since(begun) < 30*time.Second { // later, each would be given up for its age alone
 		if !slices.Equal(s.givenUp, accepted[:len(accepted)-kept]) {
 			return fmt.Errorf("%d of %d requests are given up: too many, or not the oldest", len(s.givenUp), len(accepted))
 		}
@@ -284,7 +286,7 @@ func halfOpen(s *strangers) error {
 	return nil
 }
 
-// bytesUpTo returns 0 to limit random bytes.
+// bytesUpTo returns between 0 and limit random bytes.
 func (s *strangers) bytesUpTo(limit int) []byte {
 	b := make([]byte, s.r.random.IntN(limit+1))
 	for i := range b {
@@ -293,14 +295,14 @@ func (s *strangers) bytesUpTo(limit int) []byte {
 	return b
 }
 
-// same reports whether private data is what was sent, but for zeroes behind it.
+// same reports whether private data is what was sent, apart from zeroes at its end.
 func same(got, sent []byte, room int) bool {
 	return len(got) <= max(room, len(sent)) && bytes.Equal(bytes.TrimRight(got, "\x00"), bytes.TrimRight(sent, "\x00"))
 }
 
 // requestsWithGarbage sends requests with random private data, and with options that lie about its
-// length. A third of their senders have gone before the answer. On soft-iWARP they cannot go: the
-// kernel waits up to 10 s for the answer.
+// length. A third of the senders close before the answer. On soft-iWARP they cannot close, because
+// the kernel waits up to 10 s for the answer.
 func requestsWithGarbage(s *strangers) error {
 	random := s.r.random
 	for n := range s.many() {
@@ -362,8 +364,8 @@ func requestsWithGarbage(s *strangers) error {
 	return nil
 }
 
-// answersWithGarbage answers requests of the victim with random private data, with rejects whose
-// length lies, and not at all.
+// answersWithGarbage answers requests of the victim in several ways: with random private data, with
+// rejects that lie about their length, or not at all.
 func answersWithGarbage(s *strangers) error {
 	random := s.r.random
 	l, err := s.id()
@@ -394,7 +396,7 @@ func answersWithGarbage(s *strangers) error {
 		want := []udat.EventNumber{udat.EventConnectionPeerRejected, udat.EventConnectionNonPeerRejected}
 		accept := false
 		switch random.IntN(4) {
-		case 0: // closing it is the answer
+		case 0: // the only answer is that the id is closed
 		case 1:
 			sent = s.bytesUpTo(roomReject)
 			err = req.ID.Reject(sent)
@@ -442,7 +444,7 @@ func answersWithGarbage(s *strangers) error {
 	return nil
 }
 
-// many is how many requests a round has.
+// many returns the number of requests of a round.
 func (s *strangers) many() int {
 	if s.r.long {
 		return 300

@@ -17,7 +17,7 @@ type pattern struct {
 	id    uint8
 	seq   uint64
 	buf   [slotSize]byte
-	rest  []byte // of the latest payload
+	rest  []byte // the rest of the latest payload
 	bytes int64
 	stop  *atomic.Bool
 }
@@ -72,8 +72,8 @@ type stream struct {
 	outErr error // nil: this end has ended its own
 }
 
-// newStream is the end of a connection; the two ends differ in dialed. It uses Read and Write if
-// seed is even, WriteTo and ReadFrom if it is odd.
+// newStream starts the traffic of one end of a connection. dialed differs between the two ends. The
+// end uses Read and Write if seed is even, WriteTo and ReadFrom if it is odd.
 func newStream(c *rdmanet.Conn, seed uint64, dialed bool) *stream {
 	if seed%2 == 1 {
 		return startStream(c, c, c, seed, dialed)
@@ -81,7 +81,7 @@ func newStream(c *rdmanet.Conn, seed uint64, dialed bool) *stream {
 	return startStream(c, struct{ io.Reader }{c}, struct{ io.Writer }{c}, seed, dialed)
 }
 
-// startStream is newStream that reads and writes through r and w.
+// startStream is like newStream, but reads from r and writes to w.
 func startStream(c *rdmanet.Conn, r io.Reader, w io.Writer, seed uint64, dialed bool) *stream {
 	s := &stream{c: c, in: pattern{id: 1, seq: seed << 24}, out: pattern{id: 2, seq: seed << 24}}
 	if dialed {
@@ -90,7 +90,7 @@ func startStream(c *rdmanet.Conn, r io.Reader, w io.Writer, seed uint64, dialed 
 	s.out.stop = &s.stop
 	s.done.Go(func() {
 		if _, s.inErr = io.CopyBuffer(&s.in, r, make([]byte, 9001)); errors.Is(s.inErr, errWrongBytes) {
-			c.SetLinger(0) // the other end shall not wait for a reader
+			c.SetLinger(0) // so that the other end does not wait for a reader
 			c.Close()
 		}
 		if s.inErr != nil {
@@ -108,7 +108,8 @@ func startStream(c *rdmanet.Conn, r io.Reader, w io.Writer, seed uint64, dialed 
 	return s
 }
 
-// flowed is what an end of a stream has sent and taken, for the other to compare.
+// flowed has the numbers of bytes that an end of a stream has sent and received, to be compared
+// with those of the other end.
 type flowed struct {
 	Sent, Taken int64
 	Error       string
@@ -133,7 +134,8 @@ func agree(here, there flowed) error {
 	return nil
 }
 
-// broken checks the end of a stream whose peer has died: both calls fail, the bytes are right.
+// broken checks the end of a stream whose peer has died: both calls must fail, and the bytes must
+// be right.
 func (s *stream) broken() error {
 	s.done.Wait()
 	switch {

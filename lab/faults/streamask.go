@@ -19,8 +19,8 @@ func echo(c *rdmanet.Conn) error {
 	return errors.Join(err, c.Close())
 }
 
-// asker is a caller that waits for each answer before its next request. A wait that is short blocks
-// its thread, a long one parks its goroutine: both come.
+// asker is a caller that waits for each answer before its next request. A short wait blocks the
+// thread, a long one parks the goroutine. Pauses between requests make both happen.
 type asker struct {
 	p    *partner
 	id   uint8
@@ -31,7 +31,7 @@ type asker struct {
 	err  error // of the first request that failed
 }
 
-// askers are callers of several ends, each a process of its own. They ask until stop is set.
+// askers starts n callers, each with another end in a process of its own. closeAll ends them.
 func (r *round) askers(n int) (list []*asker, closeAll func(), err error) {
 	closeAll = func() {
 		for _, a := range list {
@@ -79,7 +79,7 @@ func (a *asker) question() []byte {
 	return b
 }
 
-// answered reads the answer to the last request, or what is missing of it.
+// answered reads the answer to the last request, or the part of it that is missing.
 func (a *asker) answered() error {
 	want := a.question()
 	for b := make([]byte, len(want)); len(a.got) < len(want); {
@@ -110,7 +110,8 @@ func (a *asker) finish() error {
 	return a.p.c.Close()
 }
 
-// asked is a scenario of callers, of which the first meets a fault; the others must not notice.
+// asked returns an act with three callers. fault disturbs the first of them, and the others must
+// not notice.
 func asked(fault func(r *round, a *asker) error) func(*round) error {
 	return func(r *round) error {
 		list, closeAll, err := r.askers(3)
@@ -137,7 +138,7 @@ func answererKilled(r *round, a *asker) error {
 		return err
 	}
 	a.done.Wait()
-	if errors.Is(a.err, errWrongBytes) || errors.Is(a.err, io.EOF) { // a stream that ends in order
+	if errors.Is(a.err, errWrongBytes) || errors.Is(a.err, io.EOF) { // a killed end must not look like an orderly end
 		return fmt.Errorf("request %d, whose end was killed: %w", a.seq, a.err)
 	}
 	return a.p.c.Close()

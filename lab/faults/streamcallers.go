@@ -18,8 +18,8 @@ import (
 	"github.com/godat/godat/rdmanet"
 )
 
-// many is a number of connections or calls: for mem0, for loop0 and tcp, and for the devices of the
-// virtual machine.
+// many returns a number of connections or calls for the kind of fabric: mem for mem0, loop for
+// loop0 and tcp, and vm for the devices of the virtual machine.
 func (r *round) many(mem, loop, vm int) int {
 	n := map[string]int{"mem": mem, "loop": loop, "tcp": loop, "rxe": vm, "siw": vm / 2}[r.kind]
 	if r.short {
@@ -28,7 +28,7 @@ func (r *round) many(mem, loop, vm int) int {
 	return n
 }
 
-// each runs do n times, at so many at a time, and returns the first error.
+// each runs do n times, in atOnce goroutines, and returns the first error.
 func each(n, atOnce int, do func(i int) error) error {
 	var next atomic.Int64
 	failed := make([]error, atOnce)
@@ -63,7 +63,7 @@ func endingDials(r *round, s *echoServer) error {
 			return err
 		}
 	}
-	var usual, opened atomic.Int64 // how long a dial takes, which the others make longer; the dials that succeed
+	var usual, opened atomic.Int64 // the time that a dial takes, which rises under load; the number of dials that succeed
 	usual.Store(int64(time.Since(began) / 5))
 	n := r.many(3000, 3000, 200)
 	err := each(n, 4, func(i int) error {
@@ -94,8 +94,8 @@ func endingDials(r *round, s *echoServer) error {
 	return err
 }
 
-// hardly is patience for what keeps a slow machine busy: a listener gives up connections whose
-// peers have no processor for the first message, and Dial tries again.
+// hardly is the time limit of calls that keep a slow machine busy. There a listener gives up
+// connections whose peers get no processor for the first message, and Dial tries again.
 const hardly = 5 * time.Minute
 
 // burst dials many times at once.
@@ -141,8 +141,8 @@ func open(r *round, s *echoServer) error {
 	return s.allEnded(n)
 }
 
-// closeBesideAll calls everything at once while three goroutines close the connection: all calls
-// end, and one Close has closed it.
+// closeBesideAll makes all kinds of calls at once while three goroutines close the connection. All
+// calls must end, and exactly one Close must succeed.
 func closeBesideAll(r *round, s *echoServer) error {
 	return each(r.many(100, 50, 20), 1, func(i int) error {
 		c, err := s.dial(0)
@@ -205,7 +205,7 @@ func closeBesideAll(r *round, s *echoServer) error {
 	})
 }
 
-// patient reads and writes on after a deadline that has passed.
+// patient continues to read and write after a deadline has passed.
 type patient struct{ c *rdmanet.Conn }
 
 func (p patient) Read(b []byte) (n int, err error) {
@@ -250,7 +250,7 @@ func deadlines(r *round) error {
 	return errors.Join(err, complete(r, p, s))
 }
 
-// shutdown ends an HTTP server whose clients have hung with their answers on the way.
+// shutdown shuts down an HTTP server whose clients do not read their answers.
 func shutdown(r *round) error {
 	l, err := listenOn(r.device, rdmanet.ListenConfig{})
 	if err != nil {
@@ -267,7 +267,7 @@ func shutdown(r *round) error {
 			return err
 		}
 		defer c.Close()
-		if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil { // and never reads
+		if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil { // but the client never reads
 			return err
 		}
 	}
@@ -285,7 +285,7 @@ func shutdown(r *round) error {
 	return nil
 }
 
-// once are rounds of rows that repeat what they do.
+// once are the rounds of rows whose act repeats its operations itself.
 var once = map[string][2]int{"mem": {1, 10}, "loop": {1, 10}, "tcp": {1, 10}, "rxe": {1, 5}, "siw": {1, 3}}
 
 var streamCallerRows = []scenario{

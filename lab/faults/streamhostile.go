@@ -12,7 +12,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// trespass is a scenario of a raw peer at an echo server, which serves proper clients beside it.
+// trespass returns the act of a scenario: a raw peer connects to an echo server, which serves
+// proper clients at the same time.
 func trespass(lc rdmanet.ListenConfig, act func(r *round, s *echoServer, p *rawPeer) error) func(*round) error {
 	return served(lc, func(r *round, s *echoServer) error {
 		p, err := newRawPeer(r)
@@ -23,8 +24,8 @@ func trespass(lc rdmanet.ListenConfig, act func(r *round, s *echoServer, p *rawP
 	})
 }
 
-// wrongGreetings has requests with private data that no proper client sends: each is rejected with
-// the reason.
+// wrongGreetings sends requests with private data that no proper client sends. Each must be
+// rejected with the reason.
 func wrongGreetings(r *round, s *echoServer, p *rawPeer) error {
 	good := p.greeting()
 	with := func(change func(g *greeting)) []byte {
@@ -37,7 +38,7 @@ func wrongGreetings(r *round, s *echoServer, p *rawPeer) error {
 		private    []byte
 	}{
 		{"nothing", "no program of package rdmanet", nil},
-		{"the beginning", "", []byte("RDN3")}, // some fabrics fill up with zeros
+		{"the beginning", "", []byte("RDN3")}, // some fabrics pad private data with zeros
 		{"another protocol", "no program of package rdmanet", with(func(g *greeting) { g.magic = "HTTP" })},
 		{"an older version", "version '2'", with(func(g *greeting) { g.magic = "RDN2" })},
 		{"a newer version", "version '4'", with(func(g *greeting) { g.magic = "RDN4" })},
@@ -62,11 +63,12 @@ func wrongGreetings(r *round, s *echoServer, p *rawPeer) error {
 	return nil
 }
 
-// wrongMessages says what the protocol does not allow, as the first message and as a later one.
+// wrongMessages sends messages that the protocol does not allow, each as the first message and as a
+// later one.
 func wrongMessages(r *round, s *echoServer, p *rawPeer) error {
 	at := func(kind uint32, value uint64) note { return note{kind: kind, limit: rawRingSize, value: value} }
 	tooMany := "more than 64 notices"
-	if r.iwarp { // the messages have no receives, which comes first
+	if r.iwarp { // the connection ends earlier, because the messages find no receives
 		tooMany = ""
 	}
 	for _, t := range []struct {
@@ -131,7 +133,7 @@ func wrongMessages(r *round, s *echoServer, p *rawPeer) error {
 	return nil
 }
 
-// falseRing grants memory that is not there: the server's write breaks the connection.
+// falseRing grants memory that does not exist: the server's write must break the connection.
 func falseRing(r *round, s *echoServer, p *rawPeer) error {
 	for _, larger := range []bool{false, true} {
 		g := p.greeting()
@@ -159,15 +161,15 @@ func falseRing(r *round, s *echoServer, p *rawPeer) error {
 	return nil
 }
 
-// steps are what a proper client says, in its order.
+// steps are the messages of a proper client, in its order.
 var steps = []note{credit, {kind: rawData, limit: rawRingSize, value: 5}, {kind: rawPing, limit: rawRingSize},
 	{kind: rawFin, limit: rawRingSize, value: 5}, {kind: rawClose, limit: rawRingSize, value: 5}}
 
-// leavings ends the connection after each step, in three ways.
+// leavings ends the connection after each step, in each of three ways.
 func leavings(r *round, s *echoServer, p *rawPeer) error {
 	for n := -2; n <= len(steps); n++ {
 		for _, leave := range []func() error{
-			func() error { return nil }, // free follows
+			func() error { return nil }, // p.leave below frees the endpoint
 			func() error { return p.ep.Disconnect(udat.CloseAbrupt) },
 			func() error { return p.ep.Disconnect(udat.CloseGraceful) },
 		} {
@@ -179,7 +181,7 @@ func leavings(r *round, s *echoServer, p *rawPeer) error {
 				err = p.tell(steps[:max(n, 0)]...)
 			}
 			if err == nil {
-				leave() // the server may have been faster
+				leave() // fails if the server has been faster
 			}
 			if err := errors.Join(err, p.leave(), s.proper()); err != nil {
 				return fmt.Errorf("leaving after step %d: %w", n, err)
@@ -189,10 +191,10 @@ func leavings(r *round, s *echoServer, p *rawPeer) error {
 	return s.settled(promptly)
 }
 
-// silences stops sending after each prefix of steps and keeps the connection open: the server must
-// end each connection.
+// silences makes a connection for each prefix of steps. It sends the prefix, and then nothing more,
+// but keeps the connection open. The server must end each connection.
 func silences(r *round, s *echoServer, p *rawPeer) error {
-	first := 0 // without a first message
+	first := 0 // the first connection sends no message at all
 	if r.short {
 		first = 1
 	}
@@ -220,7 +222,7 @@ func silences(r *round, s *echoServer, p *rawPeer) error {
 	return p.leave()
 }
 
-// requestFlood sends requests and never a first message.
+// requestFlood sends many requests, and never a first message.
 func requestFlood(r *round, s *echoServer, p *rawPeer) error {
 	n := r.many(1500, 1000, 200)
 	for range n {
@@ -251,7 +253,7 @@ func noteFlood(r *round, s *echoServer, p *rawPeer) error {
 		}
 		for i := range n {
 			err := p.tell(flood)
-			if errors.Is(err, errEnded) && r.iwarp { // a message without a receive
+			if errors.Is(err, errEnded) && r.iwarp { // the message found no receive
 				break
 			}
 			if err != nil {
@@ -265,7 +267,7 @@ func noteFlood(r *round, s *echoServer, p *rawPeer) error {
 	return nil
 }
 
-// randomNotes sends messages of random content: none of them does harm.
+// randomNotes sends messages of random content. None of them may do harm.
 func randomNotes(r *round, s *echoServer, p *rawPeer) error {
 	for range r.many(200, 100, 30) {
 		if err := p.connect(s, p.greeting().bytes()); err != nil {
@@ -293,7 +295,7 @@ func randomNotes(r *round, s *echoServer, p *rawPeer) error {
 
 const onlyItself = "its connection ends at both ends, with the reason; a proper client is served beside each"
 
-// quickly is a server that finds silent peers soon.
+// quickly has the settings of a server that detects silent peers soon.
 var quickly = rdmanet.ListenConfig{KeepAlive: 500 * time.Millisecond}
 
 var streamHostileRows = []scenario{

@@ -14,9 +14,9 @@ import (
 	"github.com/godat/godat/rdmanet"
 )
 
-// serveLimited is the process of a server that reaches a limit; its argument is the device. It
-// tells its address, and then for each line of in the errors of Accept. After the line
-// "descriptors" it opens no more of them than it has.
+// serveLimited is the main function of a server process that reaches a limit. Its argument is the
+// device. It writes its address, and then for each line of in the errors that Accept has returned.
+// After the line "descriptors" the process can open no descriptors beyond those that it has.
 func serveLimited(args []string, in io.Reader, out io.Writer) error {
 	r := &round{runner: &runner{device: args[0]}}
 	s, err := r.serve(rdmanet.ListenConfig{ReadBuffer: 64 << 10, WriteBuffer: 64 << 10})
@@ -39,9 +39,10 @@ func serveLimited(args []string, in io.Reader, out io.Writer) error {
 	return err
 }
 
-// limited connects to a server in another process until it reaches a limit: the dial says so, and
-// so does Accept, which goes on. The server hears what, unless it is empty, once it has a
-// connection.
+// limited returns an act that connects to a server in another process until the server reaches a
+// limit. The shell runs commands before the server. what, unless empty, is a line that the server
+// gets once it has a connection. names are texts, one of which the errors of Dial and Accept must
+// contain. After the errors both must go on.
 func limited(commands, what string, names ...string) func(*round) error {
 	named := func(text string) bool {
 		return slices.ContainsFunc(names, func(name string) bool { return strings.Contains(text, name) })
@@ -124,8 +125,8 @@ func limited(commands, what string, names ...string) func(*round) error {
 	}
 }
 
-// deviceGone deletes the device under a listener and its connections: every call ends, and the port
-// can be listened on again once the device is back.
+// deviceGone deletes the device under a listener and its connections. Every call must end, and once
+// the device is back the port can be listened on again.
 func deviceGone(r *round) error {
 	s, err := r.serve(rdmanet.ListenConfig{})
 	if err != nil {
@@ -147,7 +148,7 @@ func deviceGone(r *round) error {
 				if i%2 == 0 {
 					_, err = c.Read(make([]byte, 1))
 				} else {
-					_, err = c.Write(make([]byte, 10_000)) // until nothing is read back
+					_, err = c.Write(make([]byte, 10_000)) // blocks once the buffers are full: nobody reads the echo
 				}
 			}
 			ends <- err
@@ -182,7 +183,7 @@ func deviceGone(r *round) error {
 	return s.proper()
 }
 
-// clockSteps steps the host's clock under traffic, and while a Read has a deadline.
+// clockSteps changes the host's clock in steps, under traffic and while a Read has a deadline.
 func clockSteps(r *round, p *partner, s *stream) error {
 	server, err := r.serve(rdmanet.ListenConfig{})
 	if err != nil {
@@ -218,7 +219,8 @@ func clockSteps(r *round, p *partner, s *stream) error {
 	return complete(r, p, s)
 }
 
-// spoiled is traffic over a wire that netem spoils, for 5 s at least and some 100 KB each way.
+// spoiled returns an act with traffic over a network that netem disturbs. The disturbance lasts at
+// least 5 s, and until 100 KB have gone each way.
 func spoiled(how string) func(*round) error {
 	return streamed(0, func(r *round, p *partner, s *stream) error {
 		reset, err := r.spoil(how)
@@ -248,12 +250,13 @@ func spoiledRow(name, how string, notOn ...string) scenario {
 		map[string][2]int{"siw": {1, 4}, "cable": {1, 4}, "tcphosts": {1, 4}}, append(notOn, "rxe: "+inDriver)...).slow()
 }
 
-// lessLocked are commands that limit locked memory, without the right to pass that limit.
+// lessLocked are shell commands that limit locked memory, and take away the right to exceed the
+// limit.
 const lessLocked = "ulimit -l 1024; set -- \"$0\" -stream \"$@\"; exec setpriv --bounding-set=-ipc_lock \"$@\"; "
 
 var inVM = map[string][2]int{"rxe": {1, 5}, "siw": {1, 3}}
 
-// inVMAndTCP are rounds of rows that tcp has on the host.
+// inVMAndTCP are the rounds of rows that run in the virtual machine, and on this host with tcp.
 var inVMAndTCP = map[string][2]int{"tcp": {1, 20}, "rxe": {1, 5}, "siw": {1, 3}}
 
 const atLimit = "Dial fails with the reason, Accept with the name of the limit; then both go on"

@@ -36,15 +36,16 @@ func ownMemory(r *round) error {
 
 // Sizes of memoryLimits: each of its connections wants two buffers.
 const (
-	spareMemory  = 184 << 20 // of the process: beside two buffers it has room for itself
+	spareMemory  = 184 << 20 // additional address space of the process: room for two buffers and for the process itself
 	wantedBuffer = 64 << 20
 	wantingConns = 8
 )
 
-// memoryLimits has a server and clients that want more memory than this process may have: with and
-// without a limit of its address space, all bytes are right, and it gets what fits.
+// memoryLimits runs a server and clients that want more memory than this process may have, with and
+// without a limit of its address space. All bytes must be right, and memory that fits must be
+// registered.
 func memoryLimits(device string) error {
-	heap := make([]byte, wantedBuffer) // address space of the Go heap, which it keeps
+	heap := make([]byte, wantedBuffer) // makes the Go heap reserve address space, which it keeps
 	heap[0] = 1
 	runtime.KeepAlive(heap)
 	var small smallBuffers
@@ -63,7 +64,7 @@ func memoryLimits(device string) error {
 		if err := s.streams(); err != nil || small.n.Load() > 0 {
 			return fmt.Errorf("without a limit, %d buffers stay small: %w", small.n.Load(), err)
 		}
-		for before := uint64(1); before != addresses(); { // buffers are given back
+		for before := uint64(1); before != addresses(); { // wait until the buffers are given back
 			before = addresses()
 			time.Sleep(500 * time.Millisecond)
 		}
@@ -96,7 +97,7 @@ func memoryLimits(device string) error {
 	return nil
 }
 
-// streams has connections that echo many bytes, all open at the same time.
+// streams makes connections that echo many bytes, all open at the same time.
 func (s *echoServer) streams() error {
 	s.forget()
 	conns := make([]*rdmanet.Conn, wantingConns)
@@ -125,7 +126,8 @@ func (s *echoServer) streams() error {
 	return s.allEnded(wantingConns)
 }
 
-// smallBuffers counts what rdmanet logs of buffers that could not grow, with the limit's name.
+// smallBuffers counts the log records of rdmanet about buffers that could not grow and that name
+// the limit.
 type smallBuffers struct{ n atomic.Int64 }
 
 func (*smallBuffers) Enabled(context.Context, slog.Level) bool { return true }

@@ -10,7 +10,7 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// The protocol of rdmanet, as a stranger speaks it: rdmanet/hello.go, rdmanet/wire.go.
+// Kinds of control messages in the protocol of rdmanet: see rdmanet/hello.go and rdmanet/wire.go.
 const (
 	rawCredit uint32 = iota + 1
 	rawData
@@ -72,7 +72,7 @@ func (n note) bytes() []byte {
 // credit is the first message of a proper client.
 var credit = note{kind: rawCredit, limit: rawRingSize, value: rawRingSize}
 
-// rawPeer is a client of a server of rdmanet that is written against udat: it says what it wants.
+// rawPeer is a client of an rdmanet server. It is written on udat, so that it can send anything.
 type rawPeer struct {
 	*side
 	eps []*udat.EP
@@ -83,13 +83,13 @@ func newRawPeer(r *round) (*rawPeer, error) {
 	return &rawPeer{side: s}, err
 }
 
-// greeting is that of a proper client.
+// greeting returns the greeting of a proper client.
 func (p *rawPeer) greeting() greeting {
 	t := p.mem.lmr.RMRTriplet(0, rawRingSize)
 	return greeting{"RDN3", 1, rawSlots, t.TargetAddress, t.RMRContext, rawRingSize}
 }
 
-// request sends a connection request with private data; so many receives are posted.
+// request posts the number of receives, and sends a connection request with private data.
 func (p *rawPeer) request(s *echoServer, private []byte, receives int) (err error) {
 	p.ep, err = p.ia.CreateEP(p.pz, p.evd, p.evd, p.evd, &udat.EPAttr{MaxRecvDTOs: receives, MaxRequestDTOs: receives})
 	if err != nil {
@@ -127,7 +127,7 @@ func (p *rawPeer) connect(s *echoServer, private []byte) error {
 	return err
 }
 
-// say sends messages of any bytes; each is in the device's hands when it returns.
+// say sends messages of any bytes. It returns when the Sends have completed.
 func (p *rawPeer) say(messages ...[]byte) error {
 	for _, m := range messages {
 		copy(p.mem.buf, m)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// streamed is a scenario of a stream under checked traffic with another end, to which act does
-// something.
+// streamed returns the act of a scenario: a stream carries checked traffic with another end, and
+// act disturbs it.
 func streamed(keepAlive time.Duration, act func(r *round, p *partner, s *stream) error) func(*round) error {
 	return func(r *round) error {
 		p, err := r.partner("traffic", keepAlive)
@@ -26,7 +26,7 @@ func streamed(keepAlive time.Duration, act func(r *round, p *partner, s *stream)
 	}
 }
 
-// complete ends a stream in good order: each end has what the other has sent.
+// complete ends a stream in good order. Each end must have received what the other has sent.
 func complete(r *round, p *partner, s *stream) error {
 	if err := p.tell("finish"); err != nil {
 		return err
@@ -123,7 +123,7 @@ func readLate(role string, pause time.Duration, n int64) func(*round) error {
 	}
 }
 
-// closedInFront closes with bytes on the way to a peer that stands still, and that is killed then.
+// closedInFront closes a stream with bytes on the way to a stopped peer, and then kills the peer.
 func closedInFront(r *round) error {
 	p, err := r.partner("slow reader", time.Second)
 	if err != nil {

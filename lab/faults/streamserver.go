@@ -14,15 +14,15 @@ import (
 	"github.com/godat/godat/rdmanet"
 )
 
-// echoServer answers each connection with what it sends.
+// echoServer sends back the bytes that each connection receives.
 type echoServer struct {
 	r    *round
 	l    *rdmanet.Listener
 	done sync.WaitGroup
 
 	mu     sync.Mutex
-	errors []error // of Accept, that were temporary
-	ends   []error // of connections
+	errors []error // temporary errors of Accept
+	ends   []error // results of the connections that have ended, nil if in order
 }
 
 func (s *echoServer) address() netip.AddrPort { return s.l.Addr().(rdmanet.Addr).AddrPort }
@@ -37,7 +37,7 @@ func (r *round) serve(lc rdmanet.ListenConfig) (*echoServer, error) {
 	return s, nil
 }
 
-// run takes connections until the listener fails.
+// run accepts connections until the listener fails.
 func (s *echoServer) run() {
 	s.done.Go(func() {
 		for {
@@ -65,7 +65,7 @@ func (s *echoServer) run() {
 	})
 }
 
-// dial connects to the server; deadline ends what the program does with the connection.
+// dial connects to the server. deadline limits the dial, and then all use of the connection.
 func (s *echoServer) dial(deadline time.Duration) (*rdmanet.Conn, error) {
 	d := rdmanet.Dialer{Device: s.r.device, Timeout: deadline}
 	c, err := d.Dial(context.Background(), "rdma", s.l.Addr().String())
@@ -91,7 +91,7 @@ func echoed(c *rdmanet.Conn, n byte) error {
 	return nil
 }
 
-// proper is a client as it should be, which must be served.
+// proper runs a well-behaved client, which must be served.
 func (s *echoServer) proper() error { return s.properWithin(patience) }
 
 func (s *echoServer) properWithin(limit time.Duration) error {
@@ -103,7 +103,8 @@ func (s *echoServer) properWithin(limit time.Duration) error {
 	return echoed(c, '!')
 }
 
-// eventually waits for something that must come within limit.
+// eventually waits until is returns true. It returns an error with the text what if that takes
+// longer than limit.
 func eventually(limit time.Duration, what string, is func() bool) error {
 	for until := time.Now().Add(limit); !is(); time.Sleep(time.Millisecond) {
 		if time.Now().After(until) {
@@ -113,7 +114,7 @@ func eventually(limit time.Duration, what string, is func() bool) error {
 	return nil
 }
 
-// ended waits for the end of a connection with an error that contains the text.
+// ended waits until a connection has ended with an error that contains the text.
 func (s *echoServer) ended(text string) error {
 	return eventually(patience, fmt.Sprintf("the server's connection ends with %q", text), func() bool {
 		s.mu.Lock()
@@ -122,8 +123,8 @@ func (s *echoServer) ended(text string) error {
 	})
 }
 
-// allEnded waits until as many connections have ended, and expects that each has had its client's
-// Close, soon after it.
+// allEnded waits until n connections have ended, at most for the time promptly. It returns the
+// errors with which connections have ended.
 func (s *echoServer) allEnded(n int) error {
 	known := func() []error {
 		s.mu.Lock()
@@ -136,7 +137,7 @@ func (s *echoServer) allEnded(n int) error {
 	return errors.Join(append(known(), err)...)
 }
 
-// forget drops the ends of connections that are known.
+// forget drops the results of the connections that have ended.
 func (s *echoServer) forget() {
 	s.mu.Lock()
 	s.ends = nil
@@ -146,7 +147,7 @@ func (s *echoServer) forget() {
 // promptly is less than the 15 s after which a listener gives up every silent peer.
 const promptly = 12 * time.Second
 
-// settled waits until no connection is in the making.
+// settled waits until no request is unanswered and no connection is in the making.
 func (s *echoServer) settled(limit time.Duration) error {
 	return eventually(limit, "no request and no connection in the making", func() bool {
 		st := s.l.Stats()
@@ -160,7 +161,8 @@ func (s *echoServer) close() {
 	s.done.Wait()
 }
 
-// served is a scenario of clients of an echo server. In the end it serves a proper client.
+// served returns the act of a scenario with clients of an echo server. After the clients, a proper
+// client must be served.
 func served(lc rdmanet.ListenConfig, clients func(r *round, s *echoServer) error) func(*round) error {
 	return func(r *round) error {
 		s, err := r.serve(lc)

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// netem spoils the wire in both directions during traffic. On one host only soft-iWARP uses a wire:
-// the loopback interface.
+// netem returns an act that disturbs the network in both directions during traffic. how is the
+// effect, as the tc command names it. On one host only soft-iWARP uses a network: the loopback
+// interface.
 func netem(how string) func(*round) error {
 	return func(r *round) error {
 		reset, err := r.spoil(how)
@@ -31,7 +32,7 @@ func netem(how string) func(*round) error {
 	}
 }
 
-// spoil spoils the wire until reset.
+// spoil disturbs the network until the caller calls reset.
 func (r *round) spoil(how string) (reset func() error, err error) {
 	name := "eth0"
 	if r.at == "" {

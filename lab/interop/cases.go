@@ -6,25 +6,26 @@ import (
 	"time"
 )
 
-// What an end of a case is made of.
+// Kinds of ends of a case.
 const (
 	library  = "C"     // the program over the C library: libdaplofa, librdmacm
 	provider = "godat" // the program over libdat2 and godat's provider
 	goPeer   = "Go"    // a program of the folder peer, on package udat
-	overTCP  = "tcp"   // one of the latter two, on the tcp fabric of the same address
+	overTCP  = "tcp"   // like godat or Go, but on the tcp fabric of the same address
 )
 
-// pair are the ends of a case.
+// pair has the kinds of the two ends of a case.
 type pair struct{ server, client string }
 
 var (
-	// The C programs among themselves come first: that says whose fault a failure is.
+	// The C programs among themselves come first: if they fail, other failures of the case are theirs
+	// too.
 	dat    = []pair{{library, library}, {provider, provider}, {provider, library}, {library, provider}}
-	alone  = dat[:2] // one process
+	alone  = dat[:2] // for cases of one process
 	withGo = []pair{{library, library}, {goPeer, library}, {library, goPeer}}
 	// On soft-iWARP the other end of the C programs is a process on the tcp fabric.
 	withTCP = []pair{{library, library}, {overTCP, library}, {library, overTCP}}
-	// Programs that exist in Go alone.
+	// For cases whose programs exist only in Go.
 	goWithTCP = []pair{{goPeer, goPeer}, {overTCP, goPeer}, {goPeer, overTCP}, {overTCP, overTCP}}
 )
 
@@ -44,33 +45,33 @@ func (c *program) on(device string) []pair {
 func iwarp(device string) bool { return strings.HasPrefix(device, "siw") }
 
 const (
-	ia   = "interop" // the adapter's name in dat.conf; dtest's server tells the client to open the same
+	ia   = "interop" // the adapter's name in dat.conf; dtest's server tells the client to open an adapter of the same name
 	side = 15828     // the TCP port by which dtest, dtestx and dtestcm agree
 )
 
-// program is a case: two command lines, in which IA and ADDR are replaced. A program without a
-// server is one process. One without ends exists in Go alone, for soft-iWARP.
+// program is a case: two command lines, in which IA and ADDR are replaced. A case without a server
+// is one process. A case without ends exists only in Go, and runs on soft-iWARP.
 type program struct {
 	name           string
 	server, client string
-	quit           string        // asks the server to end; else it ends with its client
+	quit           string        // asks the server to end; empty: the server ends with its client
 	stays          bool          // the C server never ends: it is killed
-	says           string        // by the server when it listens
-	tcp, port      int           // of the server when it listens: TCP, rdma_cm
-	passes         string        // both programs say so when they have passed
-	served         string        // instead of passes: what the server says then
-	dapltest       bool          // it says what has failed, and exits with status 0
-	harmless       []string      // parts of lines that say of something else that it has failed
-	clients        int           // at once, 0: 1
+	says           string        // what the server prints when it listens
+	tcp, port      int           // ports on which the server listens: of TCP, of rdma_cm
+	passes         string        // what both programs print when they have passed
+	served         string        // unless empty, what the server prints instead of passes
+	dapltest       bool          // the program prints what has failed, and exits with status 0
+	harmless       []string      // parts of lines that look like a failure, but are none
+	clients        int           // number of clients at the same time; 0: 1
 	v6             bool          // ADDR is an IPv6 address
 	bound          time.Duration // 0: patience
-	peer, switches string        // its Go counterpart, and what its server has to know
+	peer, switches string        // the program's Go counterpart, and switches of its server
 	note           string        // why the C programs fail among themselves
 	unlike         string        // why an end on the tcp fabric and one on soft-iWARP fail
 	ends           []pair
 }
 
-// dtest is the program with the switches common and own, which name the case.
+// dtest returns the case of the program dtest with the switches common and own. own names the case.
 func dtest(common, own string) program { return dtests("dtest", common, own, "PASSED") }
 
 func dtests(name, common, own, passes string) program {
@@ -79,15 +80,15 @@ func dtests(name, common, own, passes string) program {
 		server: name + " -P IA -s " + flags, client: name + " -P IA -h ADDR " + flags}
 }
 
-// immediate marks a case in which an end uses immediate data if its own adapter has it.
+// immediate marks a case in which each end uses immediate data if its own adapter supports that.
 func immediate(c program) program {
 	c.unlike = "each end uses immediate data if its own adapter has it, and only tcp has it"
 	c.bound = 30 * time.Second
 	return c
 }
 
-// dapltest is a test of the program, which the client asks the server for: T, transactions of many
-// endpoints, or P, one operation many times.
+// dapltest returns a case of the program dapltest. test begins with its kind: T, transactions of
+// many endpoints, or P, one operation many times. The client asks the server for the test.
 func dapltest(name, test string) program {
 	kind, operands := test[:1], test[1:]
 	p := program{name: "dapltest " + kind + " " + name, says: "Service Point Ready", ends: dat, dapltest: true,
@@ -99,21 +100,22 @@ func dapltest(name, test string) program {
 	return p
 }
 
-// bandwidth is one of perftest's programs over the connection manager.
+// bandwidth returns the case of one of perftest's programs over the connection manager.
 func bandwidth(name string) program {
 	const flags = " -R -F -n 100 -s 4096"
 	return program{name: name + " -R", server: name + flags, client: name + flags + " ADDR", port: 18515, peer: name,
 		ends: withGo}
 }
 
-// credits marks a case whose client waits for the server's receives by means of its own on iWARP.
+// credits marks a case whose client, on iWARP, waits for credits that the server must send in
+// messages.
 func credits(c program) program {
 	c.unlike, c.bound = "on iWARP its client waits for credits before the last message, and the Go server gives none",
 		30*time.Second
 	return c
 }
 
-// noted is the case with a reason why the C programs fail among themselves.
+// noted returns the case with a reason why the C programs fail among themselves.
 func (p program) noted(why string) program {
 	p.note = why
 	return p
@@ -121,22 +123,24 @@ func (p program) noted(why string) program {
 
 func feature(name, note string) program {
 	return program{name: "dapltest F " + name, client: "dapltest -T F -D IA -f " + name, passes: "Result: PASS",
-		ends: alone, note: note, dapltest: true, harmless: []string{"getaddrinfo () failed"}} // there is no server
+		ends: alone, note: note, dapltest: true, harmless: []string{"getaddrinfo () failed"}} // no server runs
 }
 
-// limit makes objects of a kind on several adapters, until one cannot be made or -m is reached.
+// limit returns a case that creates objects of a kind on several adapters, until a creation fails
+// or the number of -m is reached.
 func limit(name, passes, note string) program {
 	return program{name: "dapltest L " + name, client: "dapltest -T L -D IA -m 20 -w 4 limit_" + name, ends: alone,
 		passes: passes, note: note, dapltest: true, harmless: []string{"dat_ep_post_recv fails: DAT_INSUFFICIENT_RESOURCES"}}
 }
 
-// manners is a test of cmd/libgodat/testdata/host.c.
+// manners returns the case of a test of cmd/libgodat/testdata/host.c.
 func manners(name, note string) program {
 	return program{name: "host " + name, client: "host IA " + name, passes: "ok", ends: alone, note: note,
 		bound: 60 * time.Second}
 }
 
-// srq is dtestsrq with the switch that says whether it uses a shared receive queue itself.
+// srq returns the case of dtestsrq. own is the switch that selects whether the program uses a
+// shared receive queue.
 func srq(own, note string, bound time.Duration) program {
 	flags := fmt.Sprintf("-c 4 -B 3 -t 3 -b 256 %s", own)
 	return program{name: "dtestsrq " + own, port: 45248, passes: "Test Complete", ends: dat, bound: bound, note: note,
@@ -145,8 +149,8 @@ func srq(own, note string, bound time.Duration) program {
 
 const leftObjects = "in some runs, on soft-RoCE with objects that are not freed when the server closes the adapter"
 
-// -u and -U of dtestx are datagrams, which neither the C library over rdma_cm nor godat has; its -p
-// prints and its -q does not connect.
+// Left out are the switches -u and -U of dtestx (datagrams, which neither the C library over
+// rdma_cm nor godat has), -p (it only prints) and -q (it does not connect).
 var cases = []program{
 	dtest("-b 4096 -B 10", ""),
 	immediate(dtest("-b 4096 -B 10", "-w")),

@@ -1,6 +1,7 @@
-// Interop runs the test programs of OpenFabrics DAPL with themselves and on godat's DAT provider,
-// those of librdmacm with themselves and with peers written in Go on package udat, and reports what
-// passes. It runs where an RDMA device is, which `make interop` provides: the virtual machine.
+// Interop runs test programs of other projects, and reports which of them pass. Those of
+// OpenFabrics DAPL run over the C library and over godat's DAT provider. Those of librdmacm run
+// among themselves, and with peers that are written in Go on package udat. An RDMA device is
+// needed: `make interop` runs Interop in the virtual machine.
 //
 //	interop --bin DIR [--device rxe0] [--results FILE] [--page FILE] [NAME...]
 //
@@ -10,8 +11,8 @@
 // On soft-iWARP (--device siw0) the other end of each C program is a process without a device, on
 // the tcp fabric.
 //
-// Each case is a server and a client. A case that fails is compared with the same programs among
-// themselves (the row "C, C"): where that fails too, the fault is the program's.
+// Each case is a server and a client. If a case fails, the same C programs run among themselves
+// (the column "C, C"). If they fail too, the fault is theirs.
 package main
 
 import (
@@ -95,7 +96,7 @@ func count(results []result) (passed, failed, explained int) {
 	return passed, failed, explained
 }
 
-// merge returns the results in the order of the cases; the later ones prevail.
+// merge returns the results in the order of the cases. A result of now replaces those of before.
 func merge(before, now []result) (all []result) {
 	for _, soft := range []bool{false, true} {
 		for _, c := range cases {
@@ -121,8 +122,8 @@ type runner struct {
 	addr, addrV6 string
 }
 
-// prepare writes two configurations of libdat2. In both the adapter has the same name, because a
-// server of dtest tells its client which one to open.
+// prepare writes a configuration of libdat2 for each kind of end. In all of them the adapter has
+// the same name, because a server of dtest tells its client which adapter to open.
 func (r *runner) prepare() error {
 	for _, p := range udat.Providers() {
 		if p.Name != r.device {
@@ -229,8 +230,8 @@ func (r *runner) runAll(names []string) []result {
 	return results
 }
 
-// amongC runs a case that is known to fail now and then among the C programs, until it does, up to
-// ten times. It returns the failure, or the result before.
+// amongC runs the C programs of a case that fails now and then, until they fail, up to ten times.
+// It returns the failure, or the result before if they do not fail.
 func (r *runner) amongC(c *program, before result) result {
 	for range 10 {
 		if res := r.attempt(c, pair{library, library}); res.Failure != "" {
@@ -242,7 +243,7 @@ func (r *runner) amongC(c *program, before result) result {
 }
 
 // attempt runs a case. Servers of dtest and dtestx tell the client their address before they
-// listen: a client that is too early for that may try again, twice.
+// listen. So a client that connects too early may try again, twice.
 func (r *runner) attempt(c *program, ends pair) result {
 	start := time.Now()
 	res := result{Device: r.device, Name: c.name, Server: ends.server, Client: ends.client}
@@ -254,7 +255,7 @@ func (r *runner) attempt(c *program, ends pair) result {
 			// On soft-iWARP rdma_cm may choose a port that a socket of this host has.
 			taken := iwarp(r.device) && strings.Contains(res.Failure, "rdma_connect ERR -1 Address already in use")
 			early = taken || c.tcp != 0 && (strings.Contains(res.Failure, "NON_PEER_REJECTED") ||
-				strings.Contains(res.Failure, "!conn established: 0x4003")) // the same, as a number
+				strings.Contains(res.Failure, "!conn established: 0x4003")) // the number of NON_PEER_REJECTED
 		}
 	}
 	res.Seconds = time.Since(start).Seconds()
@@ -316,20 +317,20 @@ func (r *runner) start(c *program, end, line string) (*process.Process, error) {
 	return process.Start(c.limit(), []string{"DAT_OVERRIDE=" + r.conf(end)}, r.command(c, end, line)...)
 }
 
-// judge runs a command to its end.
+// judge runs a command until it ends, and checks the outcome.
 func (r *runner) judge(c *program, end, line string) error {
 	p, err := r.start(c, end, line)
 	if err != nil {
 		return err
 	}
 	if line == c.quit {
-		end = "" // it says less
+		end = "" // this command does not print c.passes
 	}
 	return c.finish(p, end, false)
 }
 
-// finish waits for the end of a program, and finds the failures that C programs report in their
-// output and not in their status.
+// finish waits for the end of a program. It also finds failures that C programs report only in
+// their output, and not in their status.
 func (c *program) finish(p *process.Process, end string, server bool) error {
 	_, err := p.Wait()
 	if err == nil {
@@ -350,8 +351,8 @@ func (c *program) finish(p *process.Process, end string, server bool) error {
 
 func said(p *process.Process) string { return p.Stderr.String() + p.Stdout.String() }
 
-// complaints are what programs say when something has failed; dapltest, which exits with status 0
-// then, says more.
+// complaints are texts that programs print when something has failed. ofDapltest are further texts
+// of dapltest, which exits with status 0 even then.
 var (
 	complaints = []string{"FAILED", "Result: FAIL", "failed in file", "data mismatch", "data miscompare"}
 	ofDapltest = []string{"arning", "rror", "fails", "failed", "mismatch", "retrying", "imed out", "unexpected"}
@@ -374,7 +375,7 @@ func (c *program) complaint(p *process.Process) error {
 	return nil
 }
 
-// listening reports whether the server, an end of the kind, takes a client.
+// listening reports whether the server accepts clients. end is the kind of the server.
 func (c *program) listening(p *process.Process, end string) bool {
 	switch {
 	case c.says != "":
@@ -390,7 +391,7 @@ func (c *program) listening(p *process.Process, end string) bool {
 			return true
 		}
 	}
-	time.Sleep(200 * time.Millisecond) // the command is dear where the machine is emulated
+	time.Sleep(200 * time.Millisecond) // the command takes long on an emulated machine
 	return false
 }
 
@@ -408,7 +409,8 @@ func listensTCP(port int) bool {
 	return false
 }
 
-// command is the command line of one end: IA is the adapter's name, ADDR the server's address.
+// command returns the command line of one end. In line, IA stands for the adapter's name, and ADDR
+// for the server's address.
 func (r *runner) command(c *program, end, line string) []string {
 	addr := r.addr
 	if c.v6 {
@@ -430,7 +432,7 @@ func (r *runner) command(c *program, end, line string) []string {
 	return words
 }
 
-// tail is the end of what a program has written.
+// tail returns the end of what a program has written.
 func tail(p *process.Process) string {
 	lines := strings.Split(strings.TrimSpace(said(p)), "\n")
 	return "  | " + strings.Join(lines[max(0, len(lines)-12):], "\n  | ")

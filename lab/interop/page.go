@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// markdown is the page docs/interop.md: for DAPL and for librdmacm one row for each case and one
-// column for each pair of ends, and the reasons of failures.
+// markdown returns the page docs/interop.md. It has tables for DAPL and for librdmacm, with a row
+// for each case and a column for each pair of ends, and the reasons of failures.
 func markdown(results []result) []byte {
 	var b bytes.Buffer
 	b.WriteString(strings.ReplaceAll(`# Beside the C library
@@ -59,7 +59,7 @@ lines are in [cases.go](../lab/interop/cases.go).
 	return b.Bytes()
 }
 
-// table is a part of the page, with the cases that are in it.
+// table returns a table of the page, with the cases for which in returns true.
 func table(title string, columns []pair, results []result, in func(program) bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n## %s\n\n| Program |", title)
@@ -105,7 +105,7 @@ func cell(res result) string {
 	return "**failed**"
 }
 
-// notes say why C programs fail among themselves.
+// notes returns the reasons why C programs fail among themselves, or with an end on the tcp fabric.
 func notes(results []result) string {
 	var b strings.Builder
 	for _, res := range results {

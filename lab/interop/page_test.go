@@ -13,7 +13,8 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// A part run replaces its cases, whole rows, in the order of the table, and the page counts all.
+// A run of some cases replaces the results of these cases, whole rows in the order of the table.
+// The page counts all.
 func TestPartRun(t *testing.T) {
 	res := func(name, server, client, failure string) result {
 		return result{Name: name, Server: server, Client: client, Failure: failure, Attempts: 1}
@@ -61,7 +62,7 @@ func TestPartRun(t *testing.T) {
 	}
 }
 
-// dapltest exits with status 0 when it has failed: what it prints counts.
+// dapltest exits with status 0 even if it has failed, so its output decides.
 func TestVerdict(t *testing.T) {
 	transaction := dapltest("SR", "T -i 1 client SR 1 server SR 1")
 	limits := limit("rpost", "posted", "")

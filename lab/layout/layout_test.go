@@ -1,5 +1,5 @@
-// Package layout checks the order of files in the packages of the product, and that their tests
-// look for leaks.
+// Package layout checks that the files of each package refer to each other in one direction, and
+// that the tests of each package check for leaks.
 package layout
 
 import (
@@ -18,8 +18,8 @@ import (
 	"testing"
 )
 
-// largest is the number of files in the largest circle of each package that has one. A change may
-// only lower these numbers; the goal is 4 or less.
+// largest maps each package with a circle of files to the number of files in its largest circle.
+// A change may only lower these numbers. The goal is 4 or less.
 var largest = map[string]int{
 	"cmd/libgodat":         2,
 	"internal/perf/engine": 2,
@@ -28,9 +28,9 @@ var largest = map[string]int{
 	"rdmanet":              2,
 }
 
-// TestCircles: code in the files of a package refers in one direction only, so that a reader needs
-// no other file to understand those below. What the fields of a struct are made of does not count:
-// the objects of DAT point to each other.
+// TestCircles: the files of a package refer to each other in one direction only, so that a
+// reader can understand a file without the files that refer to it. The types of struct fields do
+// not count, because the objects of DAT point to each other.
 func TestCircles(t *testing.T) {
 	t.Chdir("../..")
 	out, err := exec.Command("go", "list", "-tags", "dat2", "-f", "{{.Dir}}", "./...").Output()
@@ -41,7 +41,7 @@ func TestCircles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What a package imports is read without cgo, from its source.
+	// Imported packages are read from their sources, without cgo.
 	t.Setenv("CGO_ENABLED", "0")
 	build.Default.CgoEnabled = false
 	fset := token.NewFileSet()
@@ -85,7 +85,7 @@ func TestLargestCircle(t *testing.T) {
 	}
 }
 
-// largestCircle returns the most files that refer to each other, or one file.
+// largestCircle returns the files of the largest circle, or one file if there is no circle.
 func largestCircle(uses map[string]map[string]string) (circle []string) {
 	below := map[string]map[string]bool{} // what a file needs
 	for file := range uses {
@@ -130,8 +130,8 @@ func describe(circle []string, uses map[string]map[string]string) string {
 	return strings.Join(lines, "\n")
 }
 
-// references lists for each file of the package in dir the files that it refers to, with one name
-// of each.
+// references returns for each file of the package in dir the files to which it refers, each with
+// one of the names that it uses.
 func references(t *testing.T, fset *token.FileSet, sources types.Importer, dir string) map[string]map[string]string {
 	t.Helper()
 	context := build.Default

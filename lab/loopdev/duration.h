@@ -1,4 +1,4 @@
-// Durations as Go writes them: 1us, 10486ns, 2.5ms.
+// Reads durations in the notation of Go: 1us, 10486ns, 2.5ms.
 #ifndef GODAT_LOOPDEV_DURATION_H
 #define GODAT_LOOPDEV_DURATION_H
 
@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Reads the duration at *text, in nanoseconds, and moves *text behind it. Reports whether there is
-// one.
+// Reads the duration at *text, stores its nanoseconds in *ns, and advances *text past the duration.
+// Returns 1, or 0 if *text does not begin with a duration.
 static inline int read_duration(const char **text, uint64_t *ns)
 {
 	static const struct {

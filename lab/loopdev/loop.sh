@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Runs a command with the loop device, loop0: a verbs device in memory, in a library that is loaded before libibverbs and
-# librdmacm.
+# Runs a command with the loop device (loop0), a verbs device in memory. The device is a library that is loaded before
+# libibverbs and librdmacm.
 #
 #   lab/loopdev/loop.sh COMMAND [ARGUMENT...]     for example ibv_devinfo, or bin/datperf local --device loop0
 #   go test -exec "$PWD/lab/loopdev/loop.sh" ./udat
 #   lab/loopdev/loop.sh [--asan]                  only builds the library and prints what LD_PRELOAD must be
 #
-# COMMAND has GODAT_TEST_DEVICE=loop0. If it was built with AddressSanitizer, so is the library that it gets. The libraries
-# are in bin, and are built again when a source is newer.
+# COMMAND runs with GODAT_TEST_DEVICE=loop0. If COMMAND was built with AddressSanitizer, it gets a library that was
+# built with AddressSanitizer, too. The script builds the libraries in bin, and builds them again when a source is
+# newer.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 bin=$(cd "$here/../.." && pwd)/bin
@@ -20,7 +21,7 @@ library() { # NAME FLAG...
     mkdir -p "$bin"
     "${CC:-cc}" -O2 -g -Wall -fPIC -shared -ftls-model=initial-exec "$@" -o "$file.$$" "$here/loopdev.c" "$here/loopcm.c" \
       -Wl,--no-as-needed -libverbs -lrdmacm
-    mv "$file.$$" "$file" # others may have it open
+    mv "$file.$$" "$file" # replaces the file at once, because others may have it open
     break
   done
   echo "$file"

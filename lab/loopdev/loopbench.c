@@ -1,5 +1,7 @@
-// The loops of a C program on the loop device, which those of Go (lab/bench/loop) are measured
-// against. Prints the figures as JSON: times in nanoseconds, the others per operation.
+// Benchmark loops of a C program on the loop device. The loops of Go (lab/bench/loop) are compared
+// with them. Prints the results as JSON: for ping the minimum, the median and the 99th percentile
+// of the round trips in nanoseconds; for the other loops the number of operations, the nanoseconds
+// that they took together (took), and the nanoseconds of one operation (ns).
 //
 //	loopbench [flags] ping|rate|batch|many
 
@@ -16,14 +18,14 @@
 #include <time.h>
 
 enum {
-	RECVS = 16,   // that an end of a ping-pong keeps posted
-	SIGNAL = 16,  // one send of a ping-pong in so many is signalled
-	POLL = 16,    // completions of one poll
-	DEPTH = 128,  // of a stream of writes
-	MODERATE = 32, // one write of such a stream in so many is signalled
-	WINDOW = 64,  // writes in flight on many ends
+	RECVS = 16,   // receives that each end of a ping-pong keeps posted
+	SIGNAL = 16,  // sends of a ping-pong for each signalled send
+	POLL = 16,    // most completions of one poll
+	DEPTH = 128,  // send queue depth of a stream of writes
+	MODERATE = 32, // writes of a stream for each signalled write
+	WINDOW = 64,  // writes in flight in the loop many, on all queue pairs together
 	CLOCK = 1024, // operations of a stream between two readings of the clock
-	ROUNDS = 1000, // at the least, within LONGEST
+	ROUNDS = 1000, // fewest rounds of a ping-pong, unless they take longer than LONGEST
 	MAX_BATCH = 64,
 	MAX_SIZE = 1 << 16,
 	REMOTE = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
@@ -34,10 +36,12 @@ static const uint64_t LONGEST = 5000000000; // ns
 struct work {
 	uint32_t size, batch, ends, threads, events;
 	uint64_t warmup, time; // ns
-	uint32_t *samples;     // ns of each round, where the loop has any
+	uint32_t *samples;     // ns of each round, in loops that measure rounds
 	uint64_t max_samples;
 
-	uint64_t n, ops, took; // results: samples, operations (where there are samples, with the warm-up's), ns
+	uint64_t n;    // result: number of samples
+	uint64_t ops;  // result: number of operations; in loops with samples also those of the warm-up
+	uint64_t took; // result: ns
 };
 
 static uint64_t now(void)
@@ -83,7 +87,8 @@ static int open_device(void)
 	return 0;
 }
 
-// An end with a queue of its own, or on that of another.
+// Opens one end of a pair. If owner is NULL the end gets its own completion queue and memory, else
+// it shares those of owner.
 static void open_end(struct end *e, struct end *owner, uint32_t depth, uint32_t cqe, int events)
 {
 	static const size_t total = (RECVS + 1) * MAX_SIZE;
@@ -184,7 +189,8 @@ static void post(struct end *e, enum ibv_wr_opcode op, uint64_t id, uint32_t siz
 
 static void post_message(struct end *e) { post(e, IBV_WR_SEND, 0, e->size, ++e->sent % SIGNAL == 0); }
 
-// Reaps what is there and sets the slot of a receive among it.
+// Polls the completion queue once, and returns the number of completions. If a receive is among
+// them, sets *slot to its slot.
 static int take(struct end *e, uint64_t *slot)
 {
 	struct ibv_wc wc[POLL];
@@ -213,7 +219,7 @@ static uint64_t await_message(struct end *e)
 		if (!e->events)
 			continue;
 		check(ibv_req_notify_cq(e->cq, 0));
-		take(e, &slot); // what came before the queue was armed
+		take(e, &slot); // a completion may have come before the queue was armed
 		if (slot < RECVS)
 			return slot;
 		check(ibv_get_cq_event(e->ch, &cq, &context));
@@ -221,7 +227,7 @@ static uint64_t await_message(struct end *e)
 	}
 }
 
-// Takes the time of a round that ended at t and reports whether it was the last.
+// Records the duration of a round that ended at t. Reports whether the round was the last one.
 static int last_round(struct work *w, uint64_t begin, uint64_t *last, uint64_t t)
 {
 	if (t - begin >= w->warmup && w->n < w->max_samples)
@@ -233,7 +239,7 @@ static int last_round(struct work *w, uint64_t begin, uint64_t *last, uint64_t t
 
 static int stop;
 
-// A pong that gets a message after stop ends without an answer.
+// Answers each message. Ends without an answer when a message comes after stop was set.
 static void *pong(void *arg)
 {
 	struct end *e = arg;
@@ -282,8 +288,6 @@ static void ping(struct work *w)
 	close_end(&b, 1);
 }
 
-// ---- one operation at a time
-
 // ---- streams
 
 static int reap(struct ibv_cq *cq, struct ibv_wc *wc)
@@ -296,8 +300,8 @@ static int reap(struct ibv_cq *cq, struct ibv_wc *wc)
 	return n;
 }
 
-// Starts the measurement once the warm-up is over and says when its time is. done: operations that
-// have completed.
+// Starts the measurement when the warm-up is over. Reports whether the measurement is over, too,
+// and then stores its results in w. done is the number of operations so far.
 static int over(struct work *w, uint64_t *begin, uint64_t *start, uint64_t *base, uint64_t done)
 {
 	uint64_t t = now();
@@ -334,15 +338,15 @@ static void rate(struct work *w)
 	close_end(&b, 1);
 }
 
-// What a program knows of a request that it has posted; the work request id leads to it.
+// What a program stores for a posted request. The work request id points to it.
 struct request {
 	uint64_t cookie;
 	uint32_t length, opcode;
 };
 
-// Batches of writes, each with a segment and a context of its own, as a C program has them: fill
-// context, segment and work request, chain and post them, poll, check the status, go back to the
-// context, check it and count the bytes.
+// Posts batches of writes, each with its own segment and context, and does what a C program does:
+// it fills contexts, segments and work requests, posts the requests as a chain, polls, checks the
+// status, finds the context of each completion, checks the context, and counts the bytes.
 static void batches(struct work *w)
 {
 	struct end a = { .size = 0 }, b = { .size = 0 };
@@ -364,7 +368,8 @@ static void batches(struct work *w)
 			wr[i].next = i + 1 < w->batch ? &wr[i + 1] : NULL;
 			wr[i].sg_list = &sg[i];
 			wr[i].num_sge = 1;
-			// A compound literal would clear the 128 bytes, which costs more than all the rest.
+			// A compound literal would clear all 128 bytes of the work request, which costs more than all
+			// the rest.
 			wr[i].opcode = IBV_WR_RDMA_WRITE;
 			wr[i].send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
 			wr[i].wr.rdma.remote_addr = (uintptr_t)b.buf + i * w->size;
@@ -389,7 +394,7 @@ static void batches(struct work *w)
 	close_end(&b, 1);
 }
 
-// Writes on many queue pairs in turn, all with one completion queue.
+// Posts writes to many queue pairs in turn. All queue pairs use one completion queue.
 static void many(struct work *w)
 {
 	uint32_t i, next = 0, depth = (WINDOW + w->ends - 1) / w->ends;
@@ -470,12 +475,12 @@ int main(int argc, char **argv)
 		{ "size", 1, NULL, 's' }, // bytes of a message
 		{ "batch", 1, NULL, 'b' }, // batch: writes of one post
 		{ "ends", 1, NULL, 'e' }, // many: queue pairs
-		{ "threads", 1, NULL, 't' }, // ping: 1 plays both ends in turn, 2 have one each
+		{ "threads", 1, NULL, 't' }, // ping: 1: one thread runs both ends in turn; 2: one thread for each end
 		{ "events", 0, NULL, 'E' }, // ping: wait for completion events
 		{ "warmup", 1, NULL, 'w' },
-		{ "time", 1, NULL, 'T' }, // for which it measures
-		{ "delay", 1, NULL, 'd' }, // for which a message is under way
-		{ "gap", 1, NULL, 'g' }, // between two messages of a queue pair
+		{ "time", 1, NULL, 'T' }, // duration of the measurement
+		{ "delay", 1, NULL, 'd' }, // time that a message takes
+		{ "gap", 1, NULL, 'g' }, // least time between two messages of a queue pair
 		{ NULL, 0, NULL, 0 },
 	};
 	struct work w = { .size = 64, .batch = 32, .ends = 1, .threads = 1, .warmup = 50000000, .time = 200000000,

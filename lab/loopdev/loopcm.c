@@ -1,7 +1,8 @@
-// The connection manager of the loop device, for hosts that have none: one Unix socket for each
-// connection, with the calls, events and private data padding of librdmacm. A listener is an
-// abstract socket named by its port, so that processes of one host find each other. The descriptor
-// of an event channel is an epoll set of its sockets; get_cm_event reads them.
+// The connection manager of the loop device, for hosts that have no connection manager. It has the
+// calls, events and private data padding of librdmacm. Each connection is a Unix socket. A listener
+// is an abstract Unix socket whose name contains the port, so that processes of one host find each
+// other. The descriptor of an event channel is an epoll set of the channel's sockets, which
+// rdma_get_cm_event reads.
 
 #include "loopdev.h"
 #include <arpa/inet.h>
@@ -37,10 +38,10 @@ struct id {
 	struct rdma_cm_id base;
 	enum id_state state;
 	int sock; // -1: none
-	int unacked; // events of it that have been taken
+	int unacked; // events of the id that were taken and are not acknowledged yet
 	struct channel *ch;
-	struct id *listener, *next; // of the channel
-	struct packet peer;         // its request or its reply
+	struct id *listener, *next; // the listener of a request; the next id of the channel
+	struct packet peer;         // the request or the reply of the peer
 	struct ibv_ece ece;
 };
 
@@ -52,17 +53,17 @@ struct event {
 
 struct channel {
 	struct rdma_event_channel base;
-	int kick; // an eventfd that counts the queue
+	int kick; // an eventfd that counts the queued events
 	struct id *ids;
 	struct event *first, **last;
 };
 
 static pthread_mutex_t cm_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t cm_acked = PTHREAD_COND_INITIALIZER;
-static struct ibv_context *shared; // what ids are bound to
+static struct ibv_context *shared; // the device context that ids are bound to
 static uint16_t next_port = 40000;
 
-// Private data bytes of each message kind; padded with zeroes.
+// Bytes of private data in each kind of message. Shorter data is padded with zeroes.
 static const uint32_t room[] = { [REQ] = 56, [REP] = 196, [REJ] = 148, [RTU] = 0, [DREQ] = 0, [DREP] = 0 };
 
 static int host_has_cm(void) { return access("/dev/infiniband/rdma_cm", F_OK) == 0; }
@@ -119,7 +120,7 @@ static void fill(struct event *e, const struct packet *p)
 	memcpy(e->data, p->data, sizeof(e->data));
 	c->private_data = e->data;
 	c->private_data_len = (uint8_t)room[p->type];
-	c->responder_resources = p->out; // what the peer starts, this end serves
+	c->responder_resources = p->out; // this end serves what the peer starts
 	c->initiator_depth = p->in;
 	c->flow_control = p->flow;
 	c->retry_count = p->retry;
@@ -137,11 +138,11 @@ static int watch(struct id *i, int op)
 
 static void hang_up(struct id *i)
 {
-	int was = errno; // the caller returns it
+	int was = errno; // restored at the end, because the caller returns it
 
 	if (i->sock < 0)
 		return;
-	watch(i, EPOLL_CTL_DEL); // close alone does not, while a forked child has a copy of the socket
+	watch(i, EPOLL_CTL_DEL); // close does not remove it while a forked child has a copy
 	shutdown(i->sock, SHUT_RDWR);
 	close(i->sock);
 	i->sock = -1;
@@ -167,7 +168,7 @@ static int say(struct id *i, enum message type, const struct rdma_conn_param *c)
 			memcpy(p.data, c->private_data, c->private_data_len);
 	}
 	p.ece = i->ece;
-	p.ece.vendor_id &= 0xffffff; // that is what InfiniBand's messages have room for
+	p.ece.vendor_id &= 0xffffff; // as on InfiniBand, whose messages have 24 bits for it
 	p.from = *local_of(i);
 	p.to = *remote_of(i);
 	p.gid = loop_gid();
@@ -248,7 +249,7 @@ static struct event *accept_one(struct id *l)
 	i->state = UNREAD;
 	i->listener = l;
 	watch(i, EPOLL_CTL_ADD);
-	return NULL; // its request follows
+	return NULL; // the request comes later, on the new socket
 }
 
 static void forget(struct id *i)
@@ -287,7 +288,7 @@ static struct event *arrived(struct id *i)
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return NULL;
 	if (n != sizeof(p) || p.type < REQ || p.type > DREP) {
-		if (i->state == UNREAD) { // nobody knows it
+		if (i->state == UNREAD) { // the program has not seen this id
 			forget(i);
 			return NULL;
 		}
@@ -359,7 +360,7 @@ void rdma_destroy_event_channel(struct rdma_event_channel *base)
 		return;
 	}
 	pthread_mutex_lock(&cm_lock);
-	while (ch->ids) // requests that nobody has seen
+	while (ch->ids) // ids of requests that the program has not seen
 		forget(ch->ids);
 	pthread_mutex_unlock(&cm_lock);
 	close(ch->kick);
@@ -374,7 +375,7 @@ static void taken(struct event *e, int n)
 		((struct id *)e->base.listen_id)->unacked += n;
 }
 
-static struct event *next_event(struct channel *ch) // NULL: there is none yet
+static struct event *next_event(struct channel *ch) // returns NULL if no event is pending
 {
 	struct event *e = NULL;
 	struct epoll_event ev[16];
@@ -391,13 +392,13 @@ static struct event *next_event(struct channel *ch) // NULL: there is none yet
 			break;
 		}
 		while (!ch->first && read(ch->kick, &one, sizeof(one)) == sizeof(one))
-			; // of events that went with their id
+			; // drop the counts of events that forget freed
 		n = epoll_wait(ch->base.fd, ev, 16, 0);
 		for (k = 0; k < n && !ch->first; k++) {
 			if (ev[k].data.ptr && (e = arrived(ev[k].data.ptr)))
 				queue(ch, e);
-			// One event may make another event of the same epoll_wait stale: take the rest with the
-			// next call.
+			// This event may have freed the id of another event in ev. So drop the other events; the
+			// next epoll_wait returns them again.
 			if (ev[k].data.ptr)
 				break;
 		}
@@ -624,7 +625,7 @@ int rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *c)
 		if (i->sock < 0) {
 			rc = -1;
 		} else if (connect(i->sock, (struct sockaddr *)&un, name_of(&un, ntohs(remote_of(i)->sin_port))) || say(i, REQ, c)) {
-			int reason = errno == EAGAIN ? 28 : 8; // a full backlog, or nobody listens
+			int reason = errno == EAGAIN ? 28 : 8; // 28: the backlog is full; 8: nobody listens
 			hang_up(i);
 			i->state = OVER;
 			queue_kind(i, RDMA_CM_EVENT_REJECTED, reason);
@@ -637,7 +638,8 @@ int rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *c)
 	return rc;
 }
 
-// Sends a message, if the id is in one of the states, and moves it to the next.
+// Sends a message and moves the id to the state next. Fails with EINVAL if the state of the id is
+// not in the bit mask states.
 static int step(struct id *i, unsigned int states, enum message m, const struct rdma_conn_param *c, enum id_state next)
 {
 	int rc;

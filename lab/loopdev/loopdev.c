@@ -1,22 +1,23 @@
 // The loop device moves data between queue pairs of this host: by memcpy within a process, by
-// process_vm_readv and process_vm_writev between two. It has no kernel part and no thread: the
-// poster executes its own requests. A post takes the peer's receive, copies the data and writes
-// both completions. Each completion has a due time, before which polls do not return it: that
-// models the wire.
+// process_vm_readv and process_vm_writev between two processes. It has no kernel part and no
+// thread: the thread that posts a request executes it. If the request must wait for a receive, the
+// thread that posts the receive executes it. To execute a request is to take the peer's receive,
+// copy the data and write both completions. Polls do not return a completion before its due time,
+// which models the time that a message takes.
 //
-// Everything that two processes share lies in one memfd of each process, which the other maps:
-// queue pairs, completion queues and memory keys. References inside it are offsets. A GID names the
-// process and the memfd.
+// Each process has one memfd with all that it shares: its queue pairs, completion queues and memory
+// keys. The other processes map this memfd. References inside the memfd are offsets. A GID contains
+// the process id and the descriptor of the memfd.
 //
 // Lock order: the send lock of a queue pair, the receive lock of its peer, the lock of a completion
-// queue. Moving a queue pair to ERR takes its send lock and its receive lock, and no other queue
-// pair's.
+// queue. Moving a queue pair to ERR takes the send lock and the receive lock of this queue pair,
+// and no lock of another queue pair.
 //
-// The library is loaded before libibverbs and librdmacm (LD_PRELOAD) and defines functions of their
-// names. Those call the host's functions for objects of other devices. They have no symbol
-// versions: the dynamic linker takes such a function for every version of the name, and dlsym finds
-// the default one. The inline functions of verbs.h call what an ibv_context points to; they
-// return EOPNOTSUPP where that is NULL.
+// The library is loaded before libibverbs and librdmacm (LD_PRELOAD), and defines functions with
+// the same names. For objects of other devices these functions call the host's functions. They have
+// no symbol versions, so the dynamic linker uses them for every version of a name. dlsym finds the
+// default version of a host's function. The inline functions of verbs.h call function pointers in
+// an ibv_context. If a pointer is NULL they return EOPNOTSUPP.
 
 #include "loopdev.h"
 #include "duration.h"
@@ -40,20 +41,20 @@ enum {
 	MAX_QP = 16384,
 	MAX_CQ = 16384,
 	MAX_MR = 65536,
-	MAX_WR = 16384, // of one queue
+	MAX_WR = 16384, // work requests of one queue
 	MAX_CQE = 1 << 18,
 	MAX_SGE = 16,
 	MAX_INLINE = 256,
-	MAX_PEERS = 256, // processes
+	MAX_PEERS = 256, // processes, this one included
 	MAX_RD = 16,
 	CLASSES = 40,
 	MAX_DM = 1 << 20, // bytes of one device memory
 	MIN_RATE = 1000, MAX_RATE = 1000000, // kbit/s
 };
 
-static const uint64_t SEGMENT = 4ull << 30; // of address space; pages come with use
+static const uint64_t SEGMENT = 4ull << 30; // bytes of address space; memory is allocated page by page, on first use
 
-typedef int lock_t; // the number of the process that holds it; 0: free
+typedef int lock_t; // id of the process that holds the lock; 0: the lock is free
 
 static inline void pause_cpu(void)
 {
@@ -62,18 +63,18 @@ static inline void pause_cpu(void)
 #endif
 }
 
-struct mem_key { // of one region
-	uint32_t key, used, access, pd; // key 0: of no region, but copies may be under way while it is used
+struct mem_key { // the shared part of a region
+	uint32_t key, used, access, pd; // key 0 and used 1: requests can no longer begin to use the region
 	uint64_t addr, length;
-	uint64_t shift; // of device memory: from the address in requests, which counts from 0, to the true one
-	uint32_t null;  // has no memory
+	uint64_t shift; // device memory: the true address of its first byte, whose address in requests is 0
+	uint32_t null;  // 1: the region has no memory
 };
 
-struct entry { // of a completion queue
+struct entry { // one completion in a completion queue
 	struct ibv_wc wc;
 	uint64_t due;
 	uint32_t solicited;
-	uint32_t slot; // the send queue's head once this has been polled
+	uint32_t slot; // of a send: sq_head of the queue pair after this completion was polled
 };
 
 struct ring {
@@ -81,17 +82,17 @@ struct ring {
 	uint32_t head, tail;
 };
 
-struct scq { // a completion queue, as the peer sees it
+struct scq { // the shared part of a completion queue
 	lock_t lock;
 	uint32_t live, depth, mask;
-	uint32_t armed; // 0, 1: any, 2: solicited
-	uint32_t fired; // notifications that nobody has taken
+	uint32_t armed; // 0: no, 1: for any completion, 2: for solicited completions
+	uint32_t fired; // notifications that ibv_get_cq_event has not taken
 	int32_t fd;
-	uint32_t channel; // its number: another channel may have the descriptor next
-	uint32_t lost;
-	uint32_t stamps;  // completions have timestamps: due is one
+	uint32_t channel; // number of the channel; another channel may get the same descriptor later
+	uint32_t lost; // completions for which there was no room
+	uint32_t stamps;  // 1: due is set in all completions, because it serves as timestamp
 	uint32_t senders; // queue pairs that complete their sends here
-	uint32_t lone;    // the one of them that needs no lock for that, or 0
+	uint32_t lone;    // the only sender, if it needs no lock to complete its sends (add_sender); else 0
 	struct ring sends, recvs; // each ordered by due
 };
 
@@ -108,20 +109,20 @@ struct rqe {
 	struct ibv_sge sge[MAX_SGE];
 };
 
-struct sqp { // a queue pair, as the peer sees it
+struct sqp { // the shared part of a queue pair
 	lock_t send_lock, recv_lock;
-	lock_t inside; // the process whose thread domain has the queue pair's sends, without send_lock
+	lock_t inside; // the process that has taken the sends without send_lock (begin_post), or 0
 	uint32_t live, num, pd, access, state;
-	uint32_t single; // its posts take inside, not send_lock
-	uint32_t lone;   // its sends complete without the lock of the completion queue
+	uint32_t single; // 1: posts take inside instead of send_lock
+	uint32_t lone;   // 1: sends complete without the lock of the completion queue
 	uint32_t peer_num;
 	uint32_t sig_all, scq, rcq;
 	uint64_t sq, rq;
 	uint32_t sq_mask, sq_max, rq_mask, rq_max;
-	uint32_t sq_head, sq_next, sq_tail; // freed, to be executed, to be posted
+	uint32_t sq_head, sq_next, sq_tail; // the oldest slot in use, the next to execute, the next to post
 	uint32_t rq_head, rq_tail;
-	uint32_t starved; // the peer's send waits for a receive, or for the state
-	uint64_t depart;
+	uint32_t starved; // 1: a request of the peer waits for a receive, or for the state of this queue pair
+	uint64_t depart; // the next message leaves at this tick at the earliest
 };
 
 struct block { uint64_t next; };
@@ -130,15 +131,15 @@ struct segment {
 	lock_t lock;
 	uint64_t top, free[CLASSES];
 	uint32_t generation;
-	uint32_t last_qp; // the greatest index that was used
-	uint32_t moved;   // regions that are null, or have a shift
+	uint32_t last_qp; // the greatest index of qp that was used
+	uint32_t moved;   // number of regions that are null or have a shift
 	struct mem_key mr[MAX_MR];
 	struct scq cq[MAX_CQ];
 	struct sqp qp[MAX_QP];
 };
 
-// A process, this one included. Another's entry lasts as long as queue pairs of this one refer to
-// it.
+// This process, or a process that has peers of its queue pairs. The entry of another process lasts
+// as long as queue pairs of this process refer to it.
 struct host {
 	int pid, fd;
 	struct segment *seg; // NULL: the entry is free
@@ -159,28 +160,28 @@ struct cq {
 		struct ibv_cq_ex ex; // begins with the same fields
 	};
 	struct scq *s;
-	struct cq *next; // of the channel
-	uint32_t unacked; // events
-	int single; // the caller serializes extended polls
-	struct entry *e; // that is being read, and its ring
-	struct ring *ring;
+	struct cq *next; // the next queue of the channel
+	uint32_t unacked; // events that are not acknowledged yet
+	int single; // 1: the program serializes extended polls
+	struct entry *e; // the completion that an extended poll reads
+	struct ring *ring; // the ring of e
 };
 
 struct qp {
 	union {
 		struct ibv_qp base;
-		struct ibv_qp_ex ex; // begins with it
+		struct ibv_qp_ex ex; // begins with the same fields
 	};
 	struct sqp *s;
 	struct host *peer;
 	uint32_t max_sge_send, max_sge_recv, max_inline;
-	struct ibv_qp_attr path; // as it was set; nothing depends on it
+	struct ibv_qp_attr path; // as the program set it; only for queries
 	struct ibv_ece ece;
-	int extended; // if so, from wr_start to wr_complete or wr_abort:
-	lock_t *held;
-	uint32_t end; // of these requests; their queue ends at sq_tail until they are complete
-	int refused; // why they will not be posted, or 0
-	struct wqe *w, none; // the last one, and what takes those that are refused
+	int extended; // 1: an extended queue pair; from wr_start to wr_complete or wr_abort it uses what follows
+	lock_t *held; // the lock that wr_start has taken
+	uint32_t end; // sq_tail after these requests; wr_complete stores it
+	int refused; // the errno of wr_complete, if these requests will not be posted; else 0
+	struct wqe *w, none; // w: the latest request; none: a place for refused requests
 };
 
 struct wq {
@@ -188,17 +189,17 @@ struct wq {
 	pthread_mutex_t lock;
 	struct scq *cq;
 	uint32_t depth, max_sge, posted;
-	uint64_t id[]; // of what is posted
+	uint64_t id[]; // ids of the posted receives
 };
 
 struct pd {
 	struct ibv_pd base;
 	uint32_t num;
-	int single; // a parent domain with a thread domain
+	int single; // 1: a parent domain with a thread domain
 };
 
-struct event { // a channel of a process, and its descriptor in this one
-	int pid, theirs, mine;
+struct event { // a copy of the descriptor of another process's channel
+	int pid, theirs, mine; // the process, its descriptor, and the copy
 	uint32_t channel;
 	struct event *next;
 };
@@ -208,8 +209,8 @@ static struct {
 	struct host hosts[MAX_PEERS]; // the first is this process
 	struct event *events;
 	uint32_t pds, channels;
-	int barrier; // lock_sends may have the kernel run memory barriers
-	uint64_t delay, gap, per_us; // in ticks
+	int barrier; // 1: lock_sends can make the kernel run memory barriers
+	uint64_t delay, gap, per_us; // in ticks; per_us: of one microsecond
 } lp = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 // ---- locks
@@ -231,8 +232,8 @@ static inline void lock(lock_t *l)
 		while ((holder = __atomic_load_n(l, __ATOMIC_RELAXED))) {
 			pause_cpu();
 			if (++spins % 1024 == 0)
-				sched_yield(); // its holder may not run
-			if (spins % (1 << 16) == 0 && ended(holder)) // it was killed
+				sched_yield(); // the holder may need this processor
+			if (spins % (1 << 16) == 0 && ended(holder)) // the holder was killed
 				__atomic_compare_exchange_n(l, &holder, 0, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 		}
 	}
@@ -240,10 +241,11 @@ static inline void lock(lock_t *l)
 
 static inline void unlock(lock_t *l) { __atomic_store_n(l, 0, __ATOMIC_RELEASE); }
 
-// The sends of a queue pair are for one thread at a time. In a thread domain the poster is almost
-// always that thread, so it takes them without a locked instruction: it stores inside, and then
-// looks whether anyone has the lock. Whoever has locked has the kernel run a memory barrier on
-// every thread, so that either the poster sees the lock, or its store is seen here.
+// Takes the sends of a queue pair, which only one thread at a time may access. In a thread domain
+// this is almost always the thread that posts. So begin_post uses no locked instruction in a thread
+// domain: it stores the process in p->inside, and then checks p->send_lock. lock_sends takes
+// p->send_lock, makes the kernel run a memory barrier on every thread, and waits until p->inside is
+// 0. Because of the barrier, either begin_post sees the lock, or lock_sends sees p->inside.
 static void lock_sends(struct sqp *p)
 {
 	unsigned spins = 0;
@@ -262,12 +264,12 @@ static void lock_sends(struct sqp *p)
 	}
 }
 
-// The poster's way. Returns what to unlock.
+// Takes the sends of a queue pair for a post. Returns the lock that the caller must unlock.
 static inline lock_t *begin_post(struct sqp *p)
 {
 	if (__builtin_expect(p->single, 0)) {
 		__atomic_store_n(&p->inside, lp.hosts[0].pid, __ATOMIC_RELAXED);
-		__atomic_signal_fence(__ATOMIC_SEQ_CST); // orders the compiler; lock_sends orders the processor
+		__atomic_signal_fence(__ATOMIC_SEQ_CST); // for the compiler; lock_sends runs the barrier for the processor
 		if (!__atomic_load_n(&p->send_lock, __ATOMIC_ACQUIRE))
 			return &p->inside;
 		__atomic_store_n(&p->inside, 0, __ATOMIC_RELEASE);
@@ -295,8 +297,9 @@ static inline uint64_t ticks(void)
 #endif
 }
 
-// Sets the wire of this process as GODAT_LOOP_WIRE says: "1us,50ns", a message's time on the wire,
-// and the least time between two messages of one queue pair. Reports whether the text is valid.
+// Reads GODAT_LOOP_WIRE, such as "1us,50ns", into lp.delay and lp.gap: the time that a message
+// takes, and the least time between two messages of one queue pair. Returns 0 if the text is not
+// valid, else 1.
 static int set_wire(void)
 {
 	const char *text = getenv("GODAT_LOOP_WIRE");
@@ -336,7 +339,8 @@ static struct segment *map(int fd)
 	return p == MAP_FAILED ? NULL : p;
 }
 
-// Returns this process's host entry. A forked child must not use its parent's.
+// Returns the host entry of this process, or NULL. A forked child gets a new entry, because it must
+// not use that of its parent.
 static struct host *self(void)
 {
 	struct host *h = &lp.hosts[0];
@@ -359,14 +363,14 @@ static struct host *self(void)
 			lp.events = NULL;
 			calibrate();
 			lp.barrier = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
-			prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); // peers read and write this process's registered memory
+			prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); // so that peers may access the registered memory
 		}
 	}
 	pthread_mutex_unlock(&lp.lock);
 	return h;
 }
 
-// Returns the entry of a process, with a reference for put_host.
+// Returns the entry of a process, or NULL. Adds a reference, which put_host drops.
 static struct host *host_of(int pid, int fd)
 {
 	struct host *h = NULL, *unused = NULL;
@@ -401,7 +405,8 @@ static struct host *host_of(int pid, int fd)
 	return h;
 }
 
-// Drops a reference. With the last one go the mapping and the descriptors of the other process.
+// Drops a reference. The last one unmaps the memory of the other process and closes the copies of
+// its descriptors.
 static void put_host(struct host *h)
 {
 	if (!h || h == &lp.hosts[0])
@@ -438,7 +443,7 @@ static int class_of(uint64_t size)
 	return c;
 }
 
-// Allocates zeroed memory in this process's segment. Returns its offset, or 0.
+// Allocates zeroed memory in the segment of this process. Returns the offset of the memory, or 0.
 static uint64_t take(struct segment *s, uint64_t size)
 {
 	int c = class_of(size);
@@ -470,8 +475,8 @@ static void give_back(struct segment *s, uint64_t at, uint64_t size)
 	unlock(&s->lock);
 }
 
-// Copies between the memory of two processes, one of them this one. Returns 0, or -1 where it is
-// not mapped.
+// Copies n bytes within this process, or between this process and another. Returns 0. Between two
+// processes it returns -1 if some of the memory is not mapped.
 static int copy(const struct host *to, uint64_t dst, const struct host *from, uint64_t src, uint64_t n)
 {
 	const struct host *me = &lp.hosts[0];
@@ -490,8 +495,8 @@ static int copy(const struct host *to, uint64_t dst, const struct host *from, ui
 
 // ---- keys
 
-// Reports whether a key's region contains the range and grants the rights. That stays so while the
-// caller holds the lock of a queue pair of the region's process, see ibv_dereg_mr.
+// Reports whether a key's region contains the range and grants the rights. If so, the region stays
+// valid while the caller holds a lock of a queue pair of the region's process: see take_key.
 static int grants(struct segment *s, uint32_t key, uint64_t addr, uint64_t n, uint32_t pd, uint32_t access)
 {
 	const struct mem_key *m = &s->mr[key % MAX_MR];
@@ -517,7 +522,7 @@ static int event_fd(const struct host *h, const struct scq *q)
 	if (e && e->channel == q->channel) {
 		fd = e->mine;
 	} else if (h->pidfd >= 0 && (fd = (int)syscall(SYS_pidfd_getfd, h->pidfd, theirs, 0)) >= 0) {
-		if (e) { // another thread may be about to write into the old one
+		if (e) { // another thread may be about to write to e->mine
 			dup2(fd, e->mine);
 			close(fd);
 			fd = e->mine;
@@ -532,8 +537,10 @@ static int event_fd(const struct host *h, const struct scq *q)
 	return fd;
 }
 
-// The notifications that this thread owes: tell writes them once it holds no lock, or the process
-// that wakes would wait for the lock at once. The descriptors stay open meanwhile.
+// The descriptors to which this thread must write notifications. tell writes them when the thread
+// holds no other lock, or when owed is full. A process that wakes earlier would at once wait for
+// that lock. Until then the thread holds the read lock of the rwlock below, so that no channel is
+// closed.
 static __thread int owed[16];
 static __thread unsigned owes;
 static pthread_rwlock_t descriptors = PTHREAD_RWLOCK_INITIALIZER;
@@ -547,13 +554,13 @@ static void tell(void)
 		return;
 	for (i = 0; i < owes; i++) {
 		if (write(owed[i], &one, sizeof(one)) < 0)
-			continue; // it is as full of notifications as can be
+			continue; // the eventfd cannot count more notifications
 	}
 	owes = 0;
 	pthread_rwlock_unlock(&descriptors);
 }
 
-static void notify(const struct host *h, struct scq *q) // its lock is held; tell must follow
+static void notify(const struct host *h, struct scq *q) // the caller holds q's lock, and must call tell later
 {
 	int fd;
 
@@ -577,10 +584,12 @@ static struct entry *entries(const struct host *h, const struct ring *r)
 	return (struct entry *)((char *)h->seg + r->at);
 }
 
-// The head moves without the queue's lock if the caller of polls serializes them.
+// Reads the head atomically, because polls that the program serializes move it without the queue's
+// lock.
 static inline uint32_t head_of(const struct ring *r) { return __atomic_load_n(&r->head, __ATOMIC_ACQUIRE); }
 
-// Adds a completion. The caller holds the queue's lock, or is the only one that writes to the ring.
+// Adds a completion. Returns 0 if there is no room, else 1. The caller holds the queue's lock, or
+// is the only one that writes to the ring.
 static inline int add_entry(const struct host *h, struct scq *q, struct ring *r, const struct ibv_wc *wc,
 	uint64_t due, int solicited, uint32_t slot)
 {
@@ -615,7 +624,7 @@ static void complete(const struct host *h, uint32_t num, int receive, const stru
 	unlock(&q->lock);
 }
 
-// The sends of p are the caller's.
+// Completes a request of p. The caller has taken the sends of p.
 static inline void complete_send(const struct host *h, struct sqp *p, const struct ibv_wc *wc, uint64_t due,
 	uint32_t slot)
 {
@@ -638,8 +647,8 @@ static inline struct entry *first_of(const struct host *h, const struct scq *q, 
 	return r->head != __atomic_load_n(&r->tail, __ATOMIC_ACQUIRE) ? &entries(h, r)[r->head & q->mask] : NULL;
 }
 
-// Returns the first completion that is due, and its ring, or NULL. The caller holds the queue's
-// lock, or is alone.
+// Returns the first completion if it is due, and stores its ring. Otherwise returns NULL. The
+// caller holds the queue's lock, or is the only one that polls.
 static inline struct entry *first_due(struct scq *q, uint64_t *now, struct ring **ring)
 {
 	const struct host *me = &lp.hosts[0];
@@ -692,7 +701,7 @@ static int req_notify(struct ibv_cq *base, int solicited)
 
 	lock(&q->lock);
 	q->armed = q->armed == 1 || !solicited ? 1 : 2;
-	for (i = 0; i < 2; i++) { // what is still on the wire has not come yet
+	for (i = 0; i < 2; i++) { // completions that are not due yet still cause the event
 		uint32_t t = rings[i]->tail;
 
 		for (; t != rings[i]->head; t--) {
@@ -726,7 +735,7 @@ static const enum ibv_wc_opcode completed[] = {
 	[IBV_WR_SEND_WITH_IMM] = IBV_WC_SEND, [IBV_WR_RDMA_READ] = IBV_WC_RDMA_READ,
 };
 
-static void flush_sends(const struct host *h, struct sqp *p) // its send lock is held
+static void flush_sends(const struct host *h, struct sqp *p) // the caller has taken the sends
 {
 	for (; p->sq_next != p->sq_tail; p->sq_next++) {
 		struct ibv_wc wc = { .wr_id = wqe(h, p, p->sq_next)->id, .status = IBV_WC_WR_FLUSH_ERR, .qp_num = p->num };
@@ -735,7 +744,7 @@ static void flush_sends(const struct host *h, struct sqp *p) // its send lock is
 	}
 }
 
-static void flush_recvs(const struct host *h, struct sqp *p) // its receive lock is held
+static void flush_recvs(const struct host *h, struct sqp *p) // the caller holds the receive lock
 {
 	for (; p->rq_head != p->rq_tail; p->rq_head++) {
 		struct ibv_wc wc = { .wr_id = rqe(h, p, p->rq_head)->id, .status = IBV_WC_WR_FLUSH_ERR, .opcode = IBV_WC_RECV,
@@ -797,8 +806,8 @@ static __attribute__((noinline)) const struct ibv_sge *place(const struct segmen
 	return real;
 }
 
-// Returns segments with true addresses, 0 where there is no memory: the segments themselves, or
-// real, which has room for them.
+// Returns the segments with true addresses. The address of a region without memory is 0. Returns
+// sge itself if no address changes, else real, which must have room for n segments.
 static inline const struct ibv_sge *placed(const struct segment *s, const struct ibv_sge *sge, uint32_t n,
 	struct ibv_sge *real)
 {
@@ -843,8 +852,8 @@ static __attribute__((noinline)) int scatter_all(const struct host *to, const st
 	return 0;
 }
 
-// Copies one list of segments to another, which must be long enough. What is copied to the address
-// 0 is dropped, and zeroes are copied from there.
+// Copies one list of segments to another list, which must be long enough. At address 0 writes are
+// dropped, and reads return zeroes.
 static inline int scatter(const struct host *to, const struct ibv_sge *dst, const struct host *from,
 	const struct ibv_sge *src, uint32_t nsrc)
 {
@@ -853,7 +862,9 @@ static inline int scatter(const struct host *to, const struct ibv_sge *dst, cons
 	return scatter_all(to, dst, from, src, nsrc);
 }
 
-// Executes one request of p at its peer q. Both statuses are success unless it returns BROKEN.
+// Executes one request w of p at the peer q. h and o are the processes of p and q. If the request
+// fails, execute returns BROKEN and sets mine->status. *theirs_broken tells whether q must move to
+// ERR.
 static enum outcome execute(const struct host *h, struct sqp *p, const struct host *o, struct sqp *q, struct wqe *w,
 	uint64_t arrive, struct ibv_wc *mine, int *theirs_broken)
 {
@@ -868,7 +879,7 @@ static enum outcome execute(const struct host *h, struct sqp *p, const struct ho
 	int failed = 0;
 
 	*theirs_broken = 0;
-	if (w->flags & IBV_SEND_INLINE) { // the data lie in the queue, which both processes map
+	if (w->flags & IBV_SEND_INLINE) { // the data is in the send queue, which both processes map
 		own[0] = (struct ibv_sge){ .addr = (uintptr_t)w->data, .length = w->inline_len };
 		src = own;
 		nsrc = 1;
@@ -929,15 +940,16 @@ static enum outcome execute(const struct host *h, struct sqp *p, const struct ho
 			complete(o, q->rcq, 1, &wc, arrive, solicited, 0);
 		}
 	}
-	if (failed) // the memory, or the process that had it, is gone
+	if (failed) // the memory has been unmapped, or its process has ended
 		mine->status = IBV_WC_RETRY_EXC_ERR;
 out:
 	unlock(&q->recv_lock);
 	return mine->status == IBV_WC_SUCCESS ? DONE : BROKEN;
 }
 
-// Executes p's posted requests as far as possible; the caller holds p's send lock. p is of host h,
-// which is this process or its peer. Reports which ends must move to ERR.
+// Executes the posted requests of p as far as possible. The caller has taken the sends of p. h is
+// the process of p, and o the process of its peer; one of them is this process. Reports which of
+// the two queue pairs must move to ERR.
 static void run(const struct host *h, struct sqp *p, const struct host *o, int *mine_broken, int *theirs_broken)
 {
 	struct sqp *q = &o->seg->qp[p->peer_num % MAX_QP];
@@ -970,7 +982,8 @@ static void run(const struct host *h, struct sqp *p, const struct host *o, int *
 	}
 }
 
-// Executes what p can, and moves broken ends to ERR. The caller holds no lock.
+// Executes the posted requests of p as far as possible, and moves failed queue pairs to ERR. The
+// caller holds no lock.
 static void progress(const struct host *h, struct sqp *p, const struct host *o)
 {
 	uint32_t num = p->num, peer = p->peer_num;
@@ -986,7 +999,7 @@ static void progress(const struct host *h, struct sqp *p, const struct host *o)
 		to_error(h, p, num);
 }
 
-// Resumes the peer of a queue pair if it waits for a receive or a state.
+// Executes the peer's requests if one of them waits for a receive or for the state of q.
 static void feed(struct qp *q)
 {
 	struct sqp *p;
@@ -999,7 +1012,7 @@ static void feed(struct qp *q)
 		progress(q->peer, p, &lp.hosts[0]);
 }
 
-// Executes what has been posted, as far as possible, and unlocks.
+// Executes the posted requests of q as far as possible, and releases the lock of begin_post.
 static void end_post(struct qp *q, lock_t *held)
 {
 	const struct host *me = &lp.hosts[0];
@@ -1099,7 +1112,7 @@ static struct wqe *begin_request(struct ibv_qp_ex *x, uint32_t opcode)
 	q->w = q->refused ? &q->none : wqe(&lp.hosts[0], q->s, q->end++);
 	q->w->id = x->wr_id;
 	q->w->opcode = opcode;
-	q->w->flags = x->wr_flags & ~(uint32_t)IBV_SEND_INLINE; // the setter says whether it is
+	q->w->flags = x->wr_flags & ~(uint32_t)IBV_SEND_INLINE; // set by wr_set_inline_data_list
 	q->w->nsge = 0;
 	return q->w;
 }
@@ -1253,7 +1266,8 @@ static void *not_supported(void)
 	return NULL;
 }
 
-// Reports whether librdmacm calls, which must not find the device: it would keep a context of it.
+// Reports whether the caller is librdmacm. librdmacm must not find the loop device, because it
+// would keep a context of the device.
 static int is_librdmacm(void *caller)
 {
 	Dl_info info;
@@ -1261,8 +1275,8 @@ static int is_librdmacm(void *caller)
 	return dladdr(caller, &info) && strstr(info.dli_fname, "/librdmacm.so");
 }
 
-// The thread imports a context: libibverbs compares a descriptor with its own devices, and reads
-// what this device has not.
+// 1 while this thread imports a context. libibverbs then lists the devices, and reads fields that
+// the loop device does not have. So the list must not contain the loop device.
 static __thread int importing;
 
 struct ibv_device **ibv_get_device_list(int *n)
@@ -1293,7 +1307,7 @@ void ibv_free_device_list(struct ibv_device **all)
 	free(all - 1);
 }
 
-// The device's GUID: a local one.
+// Returns the device's GUID, which is a locally administered one.
 static __be64 loop_guid(void) { return htobe64(0x020000fffe6c6f6full); }
 
 __be64 ibv_get_device_guid(struct ibv_device *dev)
@@ -1400,7 +1414,7 @@ int ibv_query_port(struct ibv_context *ctx, uint8_t port, struct _compat_ibv_por
 		return HOST(ibv_query_port)(ctx, port, a);
 	if (port != 1)
 		return EINVAL;
-	memcpy(a, &attr, offsetof(struct ibv_port_attr, port_cap_flags2)); // older programs have no more
+	memcpy(a, &attr, offsetof(struct ibv_port_attr, port_cap_flags2)); // the structs of older programs end here
 	return 0;
 }
 
@@ -1416,9 +1430,10 @@ int ibv_query_pkey(struct ibv_context *ctx, uint8_t port, int index, __be16 *pke
 	return 0;
 }
 
-// The GID by which other processes find this one: a prefix, the process id, and its memfd. The
-// connection manager tells them, or a program that exchanges GIDs itself: it has index 1. No table
-// lists it, because it is no address of this host.
+// Other processes find this process by a GID that consists of this prefix, the process id, and the
+// descriptor of the memfd. The connection manager sends this GID to the peer. A program that
+// exchanges GIDs itself queries the GID with index 1. The GID table does not list this GID, because
+// it is not an address of this host.
 static const char gid_prefix[8] = "\xfd" "loopdev";
 
 union ibv_gid loop_gid(void)
@@ -1465,7 +1480,7 @@ int ibv_query_gid(struct ibv_context *ctx, uint8_t port, int index, union ibv_gi
 	return 0;
 }
 
-// For ibv_devinfo -v; no header that is installed has it.
+// ibv_devinfo -v calls this function. No installed header declares it.
 int ibv_query_gid_type(struct ibv_context *ctx, uint8_t port, unsigned int index, int *type)
 {
 	if (!is_loop(ctx))
@@ -1503,7 +1518,7 @@ static int unmapped(void *addr)
 	return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) != 1;
 }
 
-// Makes a region as key says, with a key of its own.
+// Creates a region with the properties in *key, and a new key.
 static struct ibv_mr *add_region(struct ibv_pd *pd, const struct mem_key *key)
 {
 	struct segment *s = lp.hosts[0].seg;
@@ -1621,7 +1636,7 @@ static struct ibv_mr *reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *base, uint64_t
 	return add_region(pd, &key);
 }
 
-// A region has the addresses of its memory, and no others.
+// The addresses of a region must be those of its memory: no other iova is supported.
 struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
 {
 	if (!is_loop(pd->context))
@@ -1636,7 +1651,7 @@ struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uin
 	return ibv_reg_mr_iova2(pd, addr, length, iova, (unsigned int)access);
 }
 
-// Takes a region's key away, and returns when nobody uses it any more.
+// Makes a region's key invalid, and waits until no request uses the region.
 static struct mem_key *take_key(const struct ibv_mr *mr)
 {
 	struct segment *s = lp.hosts[0].seg;
@@ -1644,7 +1659,7 @@ static struct mem_key *take_key(const struct ibv_mr *mr)
 	uint32_t i;
 
 	__atomic_store_n(&m->key, 0, __ATOMIC_SEQ_CST);
-	for (i = 1; i <= __atomic_load_n(&s->last_qp, __ATOMIC_SEQ_CST); i++) { // copies may be under way
+	for (i = 1; i <= __atomic_load_n(&s->last_qp, __ATOMIC_SEQ_CST); i++) { // a holder of these locks may use it
 		struct sqp *p = &s->qp[i];
 
 		if (__atomic_load_n(&p->live, __ATOMIC_SEQ_CST)) {
@@ -1657,7 +1672,7 @@ static struct mem_key *take_key(const struct ibv_mr *mr)
 	return m;
 }
 
-// A change to memory that is not mapped fails in the middle: the region is lost.
+// If the new memory is not mapped, the change fails in the middle, and the region is lost.
 int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)
 {
 	struct mem_key *m;
@@ -1864,7 +1879,8 @@ READ(uint32_t, slid, e->wc.slid)
 READ(uint8_t, sl, e->wc.sl)
 READ(uint8_t, dlid_path_bits, e->wc.dlid_path_bits)
 READ(uint64_t, completion_ts, e->due)
-// Memory has no packets with tags. Each field is made of the request's id, for tests of the reader.
+// The device has no packets with tags. It derives these fields from the work request id, so that
+// tests can check how they are read.
 READ(uint16_t, cvlan, e->wc.wr_id)
 READ(uint32_t, flow_tag, e->wc.wr_id >> 8)
 #undef READ
@@ -1980,7 +1996,7 @@ static struct ibv_pd *alloc_parent_domain(struct ibv_context *ctx, struct ibv_pa
 	return &pd->base;
 }
 
-static pthread_mutex_t senders = PTHREAD_MUTEX_INITIALIZER; // before send locks
+static pthread_mutex_t senders = PTHREAD_MUTEX_INITIALIZER; // taken before send locks
 
 static void move_ring(struct segment *s, struct ring *r, uint32_t mask, uint64_t to, uint32_t to_mask)
 {
@@ -2053,7 +2069,7 @@ int ibv_destroy_cq(struct ibv_cq *base)
 			*at = cq->next;
 		pthread_mutex_unlock(&c->lock);
 	}
-	while (__atomic_load_n(&cq->unacked, __ATOMIC_ACQUIRE)) // as libibverbs
+	while (__atomic_load_n(&cq->unacked, __ATOMIC_ACQUIRE)) // as libibverbs does
 		sched_yield();
 	give_back(s, q->sends.at, (q->mask + 1) * sizeof(struct entry));
 	give_back(s, q->recvs.at, (q->mask + 1) * sizeof(struct entry));
@@ -2062,7 +2078,7 @@ int ibv_destroy_cq(struct ibv_cq *base)
 	return 0;
 }
 
-// Waits for the wire, so that a notified process finds the completion.
+// Waits until the first completion is due, so that a notified process finds it.
 static void await_wire(struct scq *q)
 {
 	const struct host *me = &lp.hosts[0];
@@ -2105,7 +2121,7 @@ int ibv_get_cq_event(struct ibv_comp_channel *base, struct ibv_cq **cq, void **c
 		pthread_mutex_unlock(&ch->lock);
 		if (q)
 			return 0;
-	} // of a queue that has been destroyed
+	} // the notification was of a queue that has been destroyed
 }
 
 void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int n)
@@ -2116,9 +2132,9 @@ void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int n)
 		__atomic_sub_fetch(&((struct cq *)cq)->unacked, n, __ATOMIC_RELEASE);
 }
 
-// A queue pair in a thread domain is the lone one of a completion queue without channel to which no
-// other sends: what serializes its sends serializes their completions, too. The next queue pair
-// ends that.
+// Counts p as a sender of its completion queue. If p is in a thread domain, is the only sender, and
+// the completion queue has no channel, then p completes its sends without the lock of the queue:
+// what serializes the sends of p also serializes their completions. The next sender ends that.
 static void add_sender(struct segment *s, struct sqp *p)
 {
 	struct scq *q = &s->cq[p->scq];
@@ -2160,7 +2176,7 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
 	if (!is_loop(pd->context))
 		return HOST(ibv_create_qp)(pd, a);
 	if (a->qp_type != IBV_QPT_RC) {
-		errno = EOPNOTSUPP; // as drivers of the kernel
+		errno = EOPNOTSUPP; // as the kernel's drivers do
 		return NULL;
 	}
 	if (a->srq || cap->max_send_wr > MAX_WR || cap->max_recv_wr > MAX_WR ||
@@ -2184,9 +2200,9 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
 	if (p) {
 		uint32_t generation = (p->num / MAX_QP + 1) % (1 << 10);
 
-		lock_sends(p); // peers of the queue pair before may have one of them
+		lock_sends(p); // peers of the queue pair that had this index before may hold the locks
 		lock(&p->recv_lock);
-		memset(&p->num, 0, sizeof(*p) - offsetof(struct sqp, num)); // all that follows live
+		memset(&p->num, 0, sizeof(*p) - offsetof(struct sqp, num)); // clears all fields after live
 		p->num = generation * MAX_QP + i;
 		p->pd = ((struct pd *)pd)->num;
 		unlock(&p->recv_lock);
@@ -2234,7 +2250,7 @@ static struct ibv_qp *create_qp_ex(struct ibv_context *ctx, struct ibv_qp_init_a
 	if (a->qp_type != IBV_QPT_RC || a->send_ops_flags & ~known ||
 	    a->comp_mask != (IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS))
 		return not_supported();
-	if (!(q = (struct qp *)ibv_create_qp(a->pd, (struct ibv_qp_init_attr *)a))) // the head of both is the same
+	if (!(q = (struct qp *)ibv_create_qp(a->pd, (struct ibv_qp_init_attr *)a))) // both structs begin with the same fields
 		return NULL;
 	q->extended = 1;
 	q->ex.wr_send = wr_send;
@@ -2252,7 +2268,7 @@ static struct ibv_qp *create_qp_ex(struct ibv_context *ctx, struct ibv_qp_init_a
 	return &q->base;
 }
 
-// Returns the peer of an address, with a reference.
+// Returns the process that an address refers to, or NULL. Adds a reference, which put_host drops.
 static struct host *peer_of(const struct ibv_ah_attr *a)
 {
 	int32_t id[2];
@@ -2321,7 +2337,7 @@ int ibv_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *a, int mask)
 	}
 	unlock(&p->recv_lock);
 	unlock(&p->send_lock);
-	put_host(peer); // the one before, or the new one if it was refused
+	put_host(peer); // the previous peer; if the change was refused, the new one
 	if (!rc && to == IBV_QPS_RTR)
 		__atomic_store_n(&p->starved, 1, __ATOMIC_SEQ_CST); // the peer may have sent already
 	if (!rc)
@@ -2372,7 +2388,7 @@ int ibv_destroy_qp(struct ibv_qp *base)
 	return 0;
 }
 
-// ---- receive queues without a queue pair: nothing comes, because the device has no raw packets
+// ---- receive queues without a queue pair: they stay empty, as the device has no raw packets
 
 static int post_wq_recv(struct ibv_wq *base, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
@@ -2450,7 +2466,7 @@ static int destroy_wq(struct ibv_wq *wq)
 	return 0;
 }
 
-// A limit means nothing to the device; its state and its range do.
+// Checks the state of the queue pair and the range of the limit. The limit itself has no effect.
 static int modify_qp_rate_limit(struct ibv_qp *qp, struct ibv_qp_rate_limit_attr *a)
 {
 	if (a->comp_mask || ((struct qp *)qp)->s->state != IBV_QPS_RTS)
@@ -2458,7 +2474,7 @@ static int modify_qp_rate_limit(struct ibv_qp *qp, struct ibv_qp_rate_limit_attr
 	return a->rate_limit && (a->rate_limit < MIN_RATE || a->rate_limit > MAX_RATE) ? EINVAL : 0;
 }
 
-// Options mean nothing to the device; it accepts the lower 8, before it is ready to receive.
+// Accepts the lower 8 options, if the queue pair is in RESET or INIT. The options have no effect.
 int ibv_set_ece(struct ibv_qp *base, struct ibv_ece *ece)
 {
 	struct qp *q = (struct qp *)base;
@@ -2499,7 +2515,7 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t leng
 	return is_loop(pd->context) ? not_supported() : HOST(ibv_reg_dmabuf_mr)(pd, offset, length, iova, fd, access);
 }
 
-// A context of this device has no descriptor: fd is another device's, or none's.
+// A context of the loop device has no descriptor, so fd never belongs to this device.
 struct ibv_context *ibv_import_device(int fd)
 {
 	struct ibv_context *ctx;

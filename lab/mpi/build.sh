@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Builds MVAPICH2 1.9 for uDAPL 2.0, which lab/mpi/run.sh runs, MPICH's tests and OSU's benchmarks.
+# Builds MVAPICH2 1.9 for uDAPL 2.0, MPICH's tests and OSU's benchmarks. lab/mpi/run.sh runs all
+# three.
 #
 #   lab/mpi/build.sh SOURCE PREFIX [jobs]
 #
-# SOURCE is a tree of MVAPICH2 1.9; it is not changed. PREFIX gets the library, and in tests/ and osu/ the programs that
-# `run.sh --tests` and `run.sh --osu` take. It needs gcc, make, autoconf, automake, libtool, flex, bison and libdapl-dev.
+# SOURCE is a tree of MVAPICH2 1.9, which is not changed. The library is installed in PREFIX, the
+# programs for `run.sh --tests` in PREFIX/tests, and those for `run.sh --osu` in PREFIX/osu. It
+# needs gcc, make, autoconf, automake, libtool, flex, bison and libdapl-dev.
 set -euo pipefail
 [ $# -ge 2 ] || { sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 2; }
 source=$(cd "$1" && pwd)
@@ -12,12 +14,13 @@ mkdir -p "$2"
 prefix=$(cd "$2" && pwd)
 jobs=${3:-$(nproc)}
 [ -e "$source/src/mpid/ch3/channels/mrail/src/udapl" ] || { echo "build.sh: SOURCE $source: no MVAPICH2 with uDAPL" >&2; exit 2; }
-work=$(mktemp -d "$prefix/build.XXXXXX") # stays after an error
+work=$(mktemp -d "$prefix/build.XXXXXX") # kept after an error
 cp -a "$source/." "$work"
 cd "$work"
 
-# Warnings of today's automake are no errors. Today's gcc aligns a type only where it is declared, and glibc 2.32 has taken
-# sys_siglist away. OSU's benchmarks are built below: their own Makefile wants OpenACC.
+# Today's automake warns, which must not be an error. Today's gcc aligns a type only where the type
+# is declared, and glibc has no sys_siglist since 2.32. OSU's benchmarks are built below, because
+# their own Makefile needs OpenACC.
 grep -rl AM_INIT_AUTOMAKE --include=configure.ac . | xargs sed -i '/AM_INIT_AUTOMAKE/s/ -Werror//'
 sed -i 's/^} MPID_Request ATTRIBUTE((__aligned__(32)));/} ATTRIBUTE((__aligned__(32))) MPID_Request;/' src/include/mpiimpl.h
 grep -rl sys_siglist --include='*.c' . | xargs sed -i 's/sys_siglist\[\([a-z]*\)\]/strsignal(\1)/'
@@ -30,7 +33,7 @@ PERL_USE_UNSAFE_INC=1 ./autogen.sh
 make -j"$jobs"
 make install
 
-# MPICH's tests need what their own configure would find: any host of today has it.
+# MPICH's tests need what their own configure would find. Every current host has all of it.
 mkdir -p "$prefix/tests" "$prefix/osu"
 for have in STDIO_H STDLIB_H STRING_H STRINGS_H STDARG_H UNISTD_H INTTYPES_H STDINT_H SYS_TIME_H SYS_TYPES_H MALLOC_H; do
   echo "#define HAVE_$have 1"
@@ -51,8 +54,8 @@ sed -Ei -e '/for ?\(size ?= ?[01]/{' -e 's/= ?[01]/= 8/' -e 's/; *size +?\*?= .*
   -e '/sizeof\(float\)/{s/= 8/= 2/;s/4096/1024/g}' -e '}' -e 's/(define MAX_(MSG_)?SIZE) .*/\1 (1 << 20)/' osu_benchmarks/osu_*.c
 for program in osu_benchmarks/osu_*.c; do
   name=$(basename "$program" .c)
-  [ "$name" != osu_coll ] || continue # a part of the others
-  for common in '' osu_benchmarks/osu_coll.c; do # some need it
+  [ "$name" != osu_coll ] || continue # not a program, but a part of the others
+  for common in '' osu_benchmarks/osu_coll.c; do # some programs need it
     $mpicc "$program" $common -lm -o "$prefix/osu/$name" 2>/dev/null && continue 2
   done
   left+=" osu/$name"

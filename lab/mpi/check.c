@@ -1,4 +1,5 @@
-// Checks an MPI library whose messages go over a DAT provider. Ends with status 1 after an error.
+// Checks an MPI library whose messages go over a DAT provider. The exit status is 1 if a check
+// fails.
 //
 //   mpiexec -n RANKS check hello|messages|collective|onesided
 
@@ -18,7 +19,7 @@ static void check(int good, const char *what)
 	printf("rank %d of %d: wrong: %s\n", rank, ranks, what);
 }
 
-// hello: every rank says who it is to every other.
+// hello: every rank sends its number to every other rank.
 static void hello(void)
 {
 	for (int from = 0; from < ranks; from++) {
@@ -33,7 +34,7 @@ enum { LARGEST = 4 << 20 };
 
 static unsigned char pattern(long i, int from, long n) { return i * 7 + i / 251 + from * 13 + n; }
 
-// exchange sends n bytes to a rank and compares what comes from another.
+// exchange sends n bytes to one rank, and compares what it receives from another.
 static void exchange(unsigned char *out, unsigned char *in, long n, int to, int from)
 {
 	MPI_Status status;
@@ -53,8 +54,9 @@ static void exchange(unsigned char *out, unsigned char *in, long n, int to, int 
 	check(in[n] == 0xee, "beyond the end");
 }
 
-// messages: every pair of ranks, of 0 bytes to 4 MiB, one byte less and more than each power of
-// two; then many that nobody expects yet.
+// messages: every pair of ranks exchanges messages of 0 bytes to 4 MiB, with sizes of each power of
+// two, one byte less and one byte more. Then ranks send many messages before the receiver waits for
+// any.
 static void messages(void)
 {
 	enum { MANY = 200 };
@@ -139,7 +141,7 @@ static void onesided(void)
 	MPI_Win_free(&win);
 }
 
-// loaded reports whether the process has a library.
+// loaded reports whether the process has loaded a library.
 static int loaded(const char *name)
 {
 	FILE *f = fopen("/proc/self/maps", "r");

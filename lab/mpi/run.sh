@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
-# Runs an MPI library that speaks uDAPL over the provider, and prints what passes.
+# Runs an MPI library for uDAPL over godat's DAT provider, and prints what passes.
 #
 #   lab/loopdev/loop.sh lab/mpi/run.sh --mpi PREFIX [options]         on the loop device
-#   ci/rxe-vm.sh --out out -- lab/mpi/run.sh --mpi PREFIX [options]   on soft-RoCE, beside libdaplofa
+#   ci/rxe-vm.sh --out out -- lab/mpi/run.sh --mpi PREFIX [options]   on soft-RoCE, compared with libdaplofa
 #
-# PREFIX is an installed MVAPICH2 1.9 for uDAPL 2.0; `make provider` has been before. Nothing of the MPI library is built.
+# PREFIX is an installed MVAPICH2 1.9 for uDAPL 2.0 (lab/mpi/build.sh). Run `make provider` before.
+# The MPI library is used as it is.
 #
-#   --tests DIR     programs of MPICH's tests, DIR/SUITE-NAME, and their lists, DIR/SUITE.testlist; those that fail run again
+#   --tests DIR     run MPICH's tests: programs DIR/SUITE-NAME, and their lists DIR/SUITE.testlist; tests that fail run again
 #                   over shared memory, and over libdaplofa
-#   --only "A B"    of these tests those that are named so
-#   --osu DIR       OSU's benchmarks that are there: point to point and one-sided with 2 ranks, collectives with each number
-#   --rounds N      of the benchmarks, by turns (default 3); the table has their medians
-#   --ranks "2 4"   numbers of ranks of the checks
-#   --limit SEC     of one program (default 120)
+#   --only "A B"    only the tests with these names
+#   --osu DIR       run the OSU benchmarks in DIR: point-to-point and one-sided with 2 ranks, collectives with each number
+#   --rounds N      rounds of the benchmarks, in which the providers take turns (default 3); the table shows medians
+#   --ranks "2 4"   numbers of ranks for the checks
+#   --limit SEC     time limit for one program (default 120)
 #   --providers P   daplofa, godat, or both (default)
 #   --no-checks     only tests and benchmarks
 set -euo pipefail
@@ -38,7 +39,8 @@ done
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
-# The loop device has no name in the kernel; there the C library has no device.
+# The kernel does not know the loop device. So on the loop device the C library's provider has no
+# device.
 device=${GODAT_TEST_DEVICE:-rxe0}
 providers=godat
 echo "godat u2.0 nonthreadsafe default $root/bin/libgodat.so dapl.2.0 \"$device\" \"\"" >"$tmp/dat.conf"
@@ -49,7 +51,7 @@ fi
 providers=${providers_of:-$providers}
 export DAT_OVERRIDE=$tmp/dat.conf MV2_ENABLE_AFFINITY=0
 
-# mpirun PROVIDER|shm RANKS PROGRAM...: PROVIDER is the name of a line of dat.conf
+# mpirun PROVIDER|shm RANKS PROGRAM... runs a program. PROVIDER is a name in dat.conf.
 mpirun() {
   local provider=$1 n=$2 shm=0
   shift 2
@@ -75,7 +77,7 @@ if [ $checks = yes ]; then
   done
 fi
 
-# passes PROVIDER|shm RANKS PROGRAM: one of MPICH's tests
+# passes PROVIDER|shm RANKS PROGRAM runs one of MPICH's tests, and succeeds if the test passes.
 passes() { mpirun "$@" | grep -qi 'no errors'; }
 
 if [ -n "$tests" ]; then
@@ -100,9 +102,9 @@ if [ -n "$tests" ]; then
   done
 fi
 
-# bench PROGRAM RANKS: one round; lines of program, ranks, bytes, provider, value. A program that fails, or takes longer than
-# the limit, leaves what it has printed.
-# Each rank has a processor, as is MVAPICH2's default: without that Linux puts both on one at times.
+# bench PROGRAM RANKS runs one round. It prints lines of program, ranks, bytes, provider and value.
+# If a program fails, or takes longer than the limit, its lines so far count.
+# Each rank has a processor, which is MVAPICH2's default. Otherwise Linux puts both ranks on one processor at times.
 bench() {
   for provider in $providers; do
     { MV2_ENABLE_AFFINITY=1 mpirun "$provider" "$2" "$osu/$1" || echo "$1: status $? (124: longer than --limit)" >&2; } |

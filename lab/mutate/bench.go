@@ -21,24 +21,25 @@ import (
 	"time"
 )
 
-// verdict is what became of a mutant.
+// verdict is the result of trying a mutant.
 type verdict string
 
 const (
 	killed    verdict = "killed"    // a test failed
-	hung      verdict = "hung"      // the tests did not end in time: as good as killed
-	stillborn verdict = "stillborn" // it does not compile: it does not count
+	hung      verdict = "hung"      // the tests did not end in time; counts as killed
+	stillborn verdict = "stillborn" // the mutant does not compile, so it does not count
 	survived  verdict = "SURVIVED"
 )
 
-// suite is the tests of one package on one device.
+// suite contains the tests of one package on one device.
 type suite struct {
 	place
 	timeout time.Duration
-	tests   map[string]*test // by name; none in the virtual machine
+	tests   map[string]*test // by name; empty in the virtual machine
 }
 
-// program is where the test binaries of some mutants are, and the overlay that they are built with.
+// program names the folder with the test binaries of some mutants, and with the overlay that they
+// are built with.
 type program struct{ folder string }
 
 func (p program) binary(of place) string {
@@ -47,11 +48,11 @@ func (p program) binary(of place) string {
 
 func (p program) overlay() string { return filepath.Join(p.folder, "overlay.json") }
 
-// test is what is known of one test.
+// test is what is known about one test.
 type test struct {
-	took    time.Duration // unbroken
-	reaches map[int]bool  // the mutants whose functions it calls
-	kills   []int         // mutants that it has killed; under bench.mu
+	took    time.Duration // how long it takes on the unbroken code
+	reaches map[int]bool  // mutants in functions that the test calls
+	kills   []int         // mutants that the test has killed; guarded by bench.mu
 }
 
 // bench runs the tests of mutants.
@@ -62,17 +63,17 @@ type bench struct {
 	sources map[string]*source
 	mutants []Mutant
 	dead    map[int]string // mutants that do not compile, and why
-	most    program        // all mutants but those alone
+	most    program        // contains all mutants that do not need a program of their own
 	mu      sync.Mutex
 	suites  map[place]*suite
 }
 
-// patience is how long a test of a mutant waits for what never comes; some tests time things of 20
-// s, in a bubble.
+// patience is how long a test of a mutant waits for something that never comes. It is more than 20
+// s because some tests measure times of 20 s, in a bubble of testing/synctest.
 const patience = "22s"
 
-// newBench builds the mutants, which are numbered from 1 in their order, and runs the unbroken
-// tests.
+// newBench builds the mutants and runs the tests on the unbroken code. The number of a mutant is
+// its index in mutants plus 1.
 func newBench(ctx context.Context, o options, sources map[string]*source, mutants []Mutant) (*bench, error) {
 	tmp, err := os.MkdirTemp("", "mutate")
 	if err != nil {
@@ -101,13 +102,13 @@ func newBench(ctx context.Context, o options, sources map[string]*source, mutant
 
 func (b *bench) close() { os.RemoveAll(b.tmp) }
 
-// targetOf returns the package that a mutant is of.
+// targetOf returns the target whose package the mutant changes.
 func (b *bench) targetOf(m Mutant) target {
 	i := slices.IndexFunc(b.o.targets, func(t target) bool { return t.dir == path.Dir(m.File) })
 	return b.o.targets[i]
 }
 
-// placesOf returns where the tests run that a mutant meets, in their order.
+// placesOf returns the places where a mutant is tested, in the order of testing.
 func (b *bench) placesOf(m Mutant) (list []place) {
 	for _, p := range b.targetOf(m).tests {
 		if b.o.device != "" {
@@ -120,15 +121,15 @@ func (b *bench) placesOf(m Mutant) (list []place) {
 	return list
 }
 
-// generated is where the source of a file with its mutants lies. The compiler names it or the file
-// in the tree.
+// generated returns the path of the generated source that contains a file with all its mutants. In
+// its errors the compiler names either this path or that of the original file.
 func (b *bench) generated(file string) string {
 	return filepath.Join(b.tmp, strings.ReplaceAll(file, "/", "_"))
 }
 
 var complaint = regexp.MustCompile(`(?m)^(\S+\.go):(\d+):\d+: (.*)$`)
 
-// overlay writes the overlay of a program: which files are taken instead of which.
+// overlay writes the overlay of a program: it maps each file to replace to the file to use instead.
 func (b *bench) overlay(p program, replace map[string]string) error {
 	list, err := json.Marshal(map[string]map[string]string{"Replace": replace})
 	if err != nil {
@@ -137,7 +138,7 @@ func (b *bench) overlay(p program, replace map[string]string) error {
 	return os.WriteFile(p.overlay(), list, 0o666)
 }
 
-// compile runs the go command with the overlay of a program and returns what it complains about.
+// compile runs the go command with the overlay of a program and returns its output.
 func (b *bench) compile(p program, args ...string) ([]byte, error) {
 	args = slices.Insert(args, len(args)-1, "-gcflags=-e", "-overlay", p.overlay())
 	cmd := exec.CommandContext(b.ctx, "go", args...)
@@ -150,12 +151,13 @@ func (b *bench) compileTests(p program, of place) ([]byte, error) {
 	return b.compile(p, "test", "-c", "-vet=off", "-tags", of.tags(), "-o", p.binary(of), "./"+of.dir)
 }
 
-// compileTarget builds a package whose tests do not contain it.
+// compileTarget builds a package that is not part of its own tests.
 func (b *bench) compileTarget(p program, t target) ([]byte, error) {
 	return b.compile(p, "build", "-buildvcs=false", "-tags", t.tags, "-o", os.DevNull, "./"+t.dir)
 }
 
-// build compiles the tests with all mutants that compile.
+// build compiles the tests with all mutants. Mutants that do not compile are recorded in b.dead and
+// left out.
 func (b *bench) build() error {
 	byFile := map[string]map[int]Mutant{}
 	tagged := map[string]target{}
@@ -210,10 +212,10 @@ func (b *bench) build() error {
 		for _, c := range complaint.FindAllSubmatch(out, -1) {
 			line, _ := strconv.Atoi(string(c[2]))
 			name := path.Clean(string(c[1]))
-			if strings.HasPrefix(name, "../") { // the go command names a file by the shorter way
+			if strings.HasPrefix(name, "../") { // the go command names a file by its relative path if that is shorter
 				name = filepath.Join(b.o.root, name)
 			}
-			name = strings.TrimPrefix(name, b.o.root+"/") // as cgo does
+			name = strings.TrimPrefix(name, b.o.root+"/") // cgo names it by its absolute path
 			for _, w := range where[name] {
 				if line >= w.from && line <= w.to && b.dead[w.number] == "" {
 					b.dead[w.number] = string(c[3])
@@ -226,11 +228,11 @@ func (b *bench) build() error {
 	}
 }
 
-// measure runs each unbroken test, which must pass, and learns how long it takes and what it
-// reaches.
+// measure runs each test on the unbroken code, where it must pass. It records how long the test
+// takes and which mutants it reaches.
 func (b *bench) measure(s *suite) error {
 	start := time.Now()
-	if b.o.device != "" { // in one run: the virtual machine boots for each
+	if b.o.device != "" { // all tests in one run, because the virtual machine boots for each run
 		if v, by, out := b.run(b.most, s, 0, 30*time.Minute, "-test.run="+b.o.run, "-test.skip="+b.o.skip); v != survived {
 			return fmt.Errorf("the unbroken tests of %s fail: %s\n%s", s.dir, by, out)
 		}
@@ -265,7 +267,7 @@ func (b *bench) measure(s *suite) error {
 	return err
 }
 
-// measureTest measures one test.
+// measureTest measures one test, as measure describes.
 func (b *bench) measureTest(s *suite, name string) (*test, error) {
 	reached := filepath.Join(b.tmp, filepath.Base(b.most.binary(s.place))+name+".reached")
 	start := time.Now()
@@ -275,7 +277,7 @@ func (b *bench) measureTest(s *suite, name string) (*test, error) {
 	}
 	t := &test{took: time.Since(start), reaches: map[int]bool{}}
 	text, err := os.ReadFile(reached)
-	if errors.Is(err, fs.ErrNotExist) { // all mutants are of constants: no function tells
+	if errors.Is(err, fs.ErrNotExist) { // all mutants are in constants, so no function has written to the file
 		err = nil
 	}
 	for _, word := range strings.Fields(string(text)) {
@@ -285,7 +287,8 @@ func (b *bench) measureTest(s *suite, name string) (*test, error) {
 	return t, err
 }
 
-// each calls do for every item, some at once, and returns the first error.
+// each calls do for every item, for up to jobs items at the same time. After an error it begins no
+// further items. It returns the first error.
 func each[T any](jobs int, items []T, do func(T) error) error {
 	var failed error
 	var mu sync.Mutex
@@ -316,7 +319,8 @@ func each[T any](jobs int, items []T, do func(T) error) error {
 	return failed
 }
 
-// try runs the tests on the mutant of a number until one fails.
+// try runs the tests on the mutant with this number until a test fails. It returns the verdict, and
+// the test that failed or another reason.
 func (b *bench) try(number int) (verdict, string) {
 	if why := b.dead[number]; why != "" {
 		return stillborn, why
@@ -338,7 +342,7 @@ func (b *bench) try(number int) (verdict, string) {
 	return survived, ""
 }
 
-// buildAlone compiles the tests of a mutant that needs a program of its own.
+// buildAlone compiles the tests of a mutant that needs its own program.
 func (b *bench) buildAlone(p program, m Mutant) error {
 	changed := filepath.Join(p.folder, "changed"+path.Ext(m.File))
 	err := errors.Join(os.Mkdir(p.folder, 0o777), os.WriteFile(changed, m.Apply(b.sources[m.File].text), 0o666),
@@ -358,7 +362,7 @@ func (b *bench) buildAlone(p program, m Mutant) error {
 	return nil
 }
 
-// trySuite runs the tests that reach the mutant, the most promising first.
+// trySuite runs the tests of a suite that reach the mutant, those most likely to fail first.
 func (b *bench) trySuite(p program, s *suite, number int) (verdict, string) {
 	if b.o.device != "" {
 		v, by, _ := b.run(p, s, number, s.timeout, "-test.run="+b.o.run, "-test.skip="+b.o.skip)
@@ -387,14 +391,16 @@ func (b *bench) trySuite(p program, s *suite, number int) (verdict, string) {
 	return survived, ""
 }
 
-// exactly matches the tests of these names.
+// exactly returns a pattern for -test.run that matches only the tests with these names.
 func exactly(names ...string) string { return "^(" + strings.Join(names, "|") + ")$" }
 
-// least is how long a run of tests may take besides six times what they take unbroken.
+// least is the constant part of the time limit for a run of tests. Six times the tests' time on the
+// unbroken code is added.
 const least = 8 * time.Second
 
-// rounds are the tests that reach a mutant: first those that have killed a mutant of the same
-// function, many of others or reach little else; then more and more of the rest, slow ones last.
+// rounds returns the tests that reach a mutant, in the rounds in which to run them. First come fast
+// tests that have killed mutants of the same function or many others, or that reach few other
+// mutants. Each round has four times as many tests as the one before.
 func (b *bench) rounds(s *suite, number int) [][]string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -434,8 +440,10 @@ var (
 	began   = regexp.MustCompile(`(?m)^=== RUN   ([^/\s]+)$`)
 )
 
-// run runs tests of a suite, and says which failed. Arguments with a dash are for the tests, others
-// for their environment. What the tests build has the mutants too.
+// run runs tests of a suite on the mutant with this number. It returns the verdict, the test that
+// failed, and the output. Arguments that begin with GODAT_ are environment variables; the others
+// are arguments of the test binary. If a test builds a program, the program contains the mutants
+// too.
 func (b *bench) run(p program, s *suite, number int, timeout time.Duration, args ...string) (verdict, string, []byte) {
 	env := []string{"GODAT_TEST_DEVICE=" + s.device, "GODAT_RULES_OUT=", fmt.Sprint(mutantEnv, "=", number)}
 	args = slices.DeleteFunc(append([]string{p.binary(s.place)}, args...), func(a string) bool {
@@ -467,7 +475,7 @@ func (b *bench) run(p program, s *suite, number int, timeout time.Duration, args
 	cmd.Stdout, cmd.Stderr = &out, &out
 	inTime, err := runFor(cmd, timeout)
 	switch {
-	case inTime && (err == nil || errors.Is(err, exec.ErrWaitDelay)): // it passed, and its output came late
+	case inTime && (err == nil || errors.Is(err, exec.ErrWaitDelay)): // passed; a child kept the output open
 		return survived, "", out.Bytes()
 	case !inTime:
 		last := ""

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// C files are mutated line by line. Each mutant needs a program of its own.
+// C files are mutated line by line. Each mutant of a C file needs its own program.
 
 var (
 	cFunction = regexp.MustCompile(`^[a-z].*?(\w+)\(`)
@@ -14,13 +14,13 @@ var (
 		"<": "<=", "<=": "<", ">": ">=",
 		">=": ">", " + ": " - ", " - ": " + ", " | ": " & ", " & ": " | "}
 	cCondition = regexp.MustCompile(`^\s*(?:if|while) \((.*)\)[ {]*$`)
-	// A call or an assignment, but no declaration.
+	// Matches a call or an assignment, but no declaration.
 	cStatement = regexp.MustCompile(`^\s*(?:\*?[\w.>-]+(?:\[[^]]*\])* [|&+-]?= .*|[\w.>-]+(?:\+\+|--)|\w+\(.*\));$`)
 	cLocking   = regexp.MustCompile(`lock\(|^\s*return`)
 )
 
-// cMutants returns the mutants of a C file: operators exchanged, numbers one higher, conditions
-// negated, statements of one line left out.
+// cMutants returns the mutants of a C file. Each one replaces an operator, adds one to a number,
+// negates a condition, or deletes a statement of one line.
 func cMutants(file, text string) (list []Mutant) {
 	in, low, at := "", 0, 0
 	for n, line := range strings.SplitAfter(text, "\n") {
@@ -46,7 +46,7 @@ func cMutants(file, text string) (list []Mutant) {
 		for _, s := range cSwap.FindAllStringIndex(code, -1) {
 			old := code[s[0]:s[1]]
 			switch with, ok := cSwaps[old]; {
-			case quoted >= 0 && s[0] > quoted || s[0] > 0 && old == ">" && code[s[0]-1] == '-': // a string, a ->
+			case quoted >= 0 && s[0] > quoted || s[0] > 0 && old == ">" && code[s[0]-1] == '-': // part of a string, or of ->
 			case ok:
 				add(s[0], s[1], with)
 			default:

@@ -9,11 +9,11 @@ import (
 	"sync"
 )
 
-// explanations say why mutants may survive, by their content.
+// explanations maps the keys of mutants that may survive to the reasons.
 type explanations map[key]string
 
-// readExplained reads lines of file, function, code with the change in it, and reason, separated by
-// tabs; # starts a comment.
+// readExplained reads the explanations. Each line contains file, function, code with the change in
+// it, and reason, separated by tabs. A line that begins with # is a comment.
 func readExplained(path string) (explanations, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -33,7 +33,7 @@ func readExplained(path string) (explanations, error) {
 	return e, nil
 }
 
-// unknown lists the explanations of mutants that there are not.
+// unknown lists the explanations for which there is no mutant.
 func (e explanations) unknown(mutants []Mutant) []string {
 	there := map[key]bool{}
 	for _, m := range mutants {
@@ -49,7 +49,7 @@ func (e explanations) unknown(mutants []Mutant) []string {
 	return stale
 }
 
-// resultLog keeps results over several runs of the tool.
+// resultLog keeps the results of several runs of this command.
 type resultLog struct {
 	file    *os.File
 	mu      sync.Mutex
@@ -82,7 +82,7 @@ func (l *resultLog) known(m Mutant) (verdict, string, bool) {
 	return verdict(r[0]), r[1], ok
 }
 
-// forget makes a survivor unknown. It is false for others.
+// forget removes a mutant from the log if the mutant has survived, and reports whether it did.
 func (l *resultLog) forget(m Mutant) bool {
 	k := m.key()
 	survivor := l.results[k][0] == string(survived)

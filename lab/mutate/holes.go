@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// readHoles reads mutants made by hand: lines of file, function, code, code instead, and the bug,
-// separated by tabs; # starts a comment. The code stands once in the function, white space aside;
-// \n in the new code is a line's end.
+// readHoles reads mutants made by hand. Each line contains file, function, old code, new code and
+// the bug, separated by tabs. A line that begins with # is a comment. The old code must occur once
+// in the function; white space does not matter. In the new code \n stands for a newline.
 func readHoles(path string, sources map[string]*source) ([]Mutant, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// runFor runs a command and ends it when its time is up. Time in which its threads were ready and
-// had no processor does not count: on a loaded machine a slow test is not one that hangs.
+// runFor runs a command and kills it after limit. Time during which the command's threads were
+// ready but had no processor does not count: on a loaded machine, a slow test is not one that
+// hangs.
 func runFor(cmd *exec.Cmd, limit time.Duration) (inTime bool, err error) {
 	if err := cmd.Start(); err != nil {
 		return true, err
@@ -41,10 +42,10 @@ func runFor(cmd *exec.Cmd, limit time.Duration) (inTime bool, err error) {
 	}
 }
 
-// thread is how long a thread has run and has waited for a processor.
+// thread says how long a thread has run, and how long it has waited for a processor.
 type thread struct{ ran, waited time.Duration }
 
-// threads returns the threads of a process, none where there is no /proc.
+// threads returns the threads of a process, or none on a system without /proc.
 func threads(pid int) map[string]thread {
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	list := map[string]thread{}

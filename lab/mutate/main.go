@@ -1,6 +1,6 @@
-// Mutate breaks the packages that ship in many small ways and expects the tests to notice each.
-// What they do not notice, and no line of the explanations accounts for, makes it exit with 1. The
-// tree is never touched: mutants are built with an overlay. docs/mutation.md says more.
+// Mutate breaks the packages that ship in many small ways, and expects the tests to notice each. It
+// exits with status 1 if the tests do not notice a mutant that has no explanation. It never changes
+// the tree: it builds mutants with an overlay. docs/mutation.md says more.
 package main
 
 import (
@@ -124,7 +124,7 @@ func run(o options) (bool, error) {
 	return try(b, explained, l)
 }
 
-// collect returns all mutants: those made by hand, then those of each file.
+// collect returns all mutants: first those made by hand, then those of each file.
 func collect(holes string, sources map[string]*source) ([]Mutant, error) {
 	all, err := readHoles(holes, sources)
 	if err != nil {
@@ -136,8 +136,9 @@ func collect(holes string, sources map[string]*source) ([]Mutant, error) {
 	return all, nil
 }
 
-// choose returns the mutants that the options name: the fixed sample, all, or those that contain a
-// text. Of a package whose device lacks much, only what its tests reach.
+// choose returns the mutants that the options select: the fixed sample, all mutants, or those that
+// contain a text. If the device of a target's tests lacks much, choose selects only mutants in
+// lines that these tests run.
 func choose(o options, all []Mutant) ([]Mutant, error) {
 	list := slices.DeleteFunc(all, func(m Mutant) bool {
 		return !strings.Contains(m.String(), o.only) || o.in != "" && path.Dir(m.File) != path.Clean(o.in)
@@ -163,7 +164,7 @@ func choose(o options, all []Mutant) ([]Mutant, error) {
 	return list, nil
 }
 
-// try runs the tests on every mutant, and returns what report does.
+// try runs the tests on every mutant without a known result. It returns what report returns.
 func try(b *bench, explained explanations, l *resultLog) (bool, error) {
 	var numbers []int
 	for i, m := range b.mutants {
@@ -171,14 +172,14 @@ func try(b *bench, explained explanations, l *resultLog) (bool, error) {
 			numbers = append(numbers, i+1)
 		}
 	}
-	slices.SortStableFunc(numbers, func(x, y int) int { // a program of its own takes long: last
+	slices.SortStableFunc(numbers, func(x, y int) int { // last those that need their own program, which takes long
 		return cmp.Compare(order(b.mutants[x-1]), order(b.mutants[y-1]))
 	})
 	failed := each(b.o.jobs, numbers, func(i int) error {
 		start := time.Now()
 		v, by := b.try(i)
 		if b.ctx.Err() != nil {
-			return b.ctx.Err() // stopped: that says nothing about the mutant
+			return b.ctx.Err() // the user stopped the run, which says nothing about the mutant
 		}
 		m := b.mutants[i-1]
 		fmt.Printf("%4d/%d %-8s %s  [%s] %.1fs\n", i, len(b.mutants), v, m, by, time.Since(start).Seconds())
@@ -190,7 +191,7 @@ func try(b *bench, explained explanations, l *resultLog) (bool, error) {
 	return report(b.mutants, explained, l), nil
 }
 
-// order is 0 for a mutant in the common program, 1 for one alone.
+// order returns 0 for a mutant in the common program, and 1 for a mutant that needs its own.
 func order(m Mutant) int {
 	if m.Alone {
 		return 1
@@ -198,8 +199,8 @@ func order(m Mutant) int {
 	return 0
 }
 
-// report prints the survivors and the sums of a run, of each package and of all. It is false if any
-// survives without an explanation, or if one made by hand does not compile.
+// report prints the survivors, and the sums for each package and for all. It returns false if a
+// mutant survives without an explanation, or if one made by hand does not compile.
 func report(mutants []Mutant, explained explanations, l *resultLog) bool {
 	sums := map[string]*sum{}
 	var total sum
@@ -233,7 +234,7 @@ func report(mutants []Mutant, explained explanations, l *resultLog) bool {
 	return compile && total.survive == total.explained
 }
 
-// sum counts mutants.
+// sum counts mutants by result.
 type sum struct{ tried, killed, survive, explained int }
 
 func (s *sum) add(v verdict, isExplained bool) {

@@ -13,21 +13,21 @@ import (
 
 // Mutant is one change of a source file.
 type Mutant struct {
-	File  string // below the root
-	Func  string // the function, with its receiver's type, the variable or the constant that it is in
+	File  string // path below the root
+	Func  string // function with its receiver's type, or variable or constant, that contains the change
 	Line  int
-	Start int // the bytes that New replaces
+	Start int // New replaces the bytes from Start to End
 	End   int
 	Old   string
 	New   string
-	Nth   int    // among equal changes in functions of the same name, from 1
-	Alone bool   // it needs a program of its own: no copy of a function contains it
-	Diff  string // the code with the change, as much of it as stands once in its function
-	Hole  string // the bug that a line of holes.tsv stands for, or ""
+	Nth   int    // number of this change among equal ones in functions of the same name, from 1
+	Alone bool   // the mutant needs its own program, because it cannot be a copy in the common program
+	Diff  string // the code with the change, in as many lines as make it unique in its function
+	Hole  string // the bug, if the mutant is a line of holes.tsv; otherwise ""
 }
 
-// key names a mutant by its content: file, function, code with the change in it. It is the same
-// until that code changes.
+// key identifies a mutant by its content: file, function, and code with the change in it. The key
+// stays the same until that code changes.
 type key [3]string
 
 func (m Mutant) key() key {
@@ -43,7 +43,7 @@ func (m Mutant) String() string {
 	return fmt.Sprintf("%s:%d %s: %s", m.File, m.Line, m.Func, m.What())
 }
 
-// What describes the change, without its place.
+// What describes the change, without file and line.
 func (m Mutant) What() string {
 	if m.Hole != "" {
 		return "hole: " + m.Hole
@@ -55,7 +55,7 @@ func (m Mutant) What() string {
 	return s
 }
 
-// brief is code on one line.
+// brief returns code on one line, shortened to 100 characters.
 func brief(code string) string {
 	code = strings.Join(strings.Fields(code), " ")
 	if code == "" {
@@ -67,12 +67,12 @@ func brief(code string) string {
 	return code
 }
 
-// Apply returns the source with the change made.
+// Apply returns the source with the change.
 func (m Mutant) Apply(src []byte) []byte {
 	return slices.Concat(src[:m.Start], []byte(m.New), src[m.End:])
 }
 
-// hash places a mutant between 0 and a thousand times 2^32 by what it is.
+// hash returns a number below 1000 << 32 that depends on the seed and on the mutant's content.
 func (m Mutant) hash(seed uint64) uint64 {
 	h := fnv.New64a()
 	name := m.Func[strings.LastIndex(m.Func, ".")+1:]
@@ -81,11 +81,12 @@ func (m Mutant) hash(seed uint64) uint64 {
 	return (x^x>>32)%1000<<32 | x>>32
 }
 
-// leastPerFile is how many mutants of each file are in the sample at least.
+// leastPerFile is the least number of mutants of each file in the sample.
 const leastPerFile = 2
 
-// sampled returns the fixed sample: holes always, others by their hash, so that an edit of one
-// function does not change the sample of another, and at least leastPerFile of each file.
+// sampled returns the fixed sample: all holes, and of the other mutants those with the lowest
+// hashes, but at least leastPerFile of each file. So an edit of one function does not change the
+// sample of another function.
 func sampled(list []Mutant, seed uint64, perMille int) []Mutant {
 	first := map[string][]uint64{} // by file
 	for _, m := range list {
@@ -105,27 +106,27 @@ func sampled(list []Mutant, seed uint64, perMille int) []Mutant {
 
 // generator collects the mutants of one file.
 type generator struct {
-	file    string
-	src     []byte
-	code    string // src with spaces for its comments
-	fset    *token.FileSet
-	info    *types.Info
-	pkg     *types.Package
-	in      string            // the present function, variable or constant
-	within  ast.Node          // the same
-	alone   bool              // it cannot be copied
-	giveErr bool              // which returns an error last
-	beside  map[ast.Node]bool // numbers that are returned with an error: results of a call that fails are undefined
-	mutants []Mutant
+	file      string
+	src       []byte
+	code      string // src with its comments replaced by spaces
+	fset      *token.FileSet
+	info      *types.Info
+	pkg       *types.Package
+	in        string            // name of the function, variable or constant being mutated
+	within    ast.Node          // node of that function, variable or constant
+	alone     bool              // mutants of that node need their own programs
+	giveErr   bool              // the function being mutated returns an error last
+	withError map[ast.Node]bool // results before an error: not mutated, because the results of a failed call are undefined
+	mutants   []Mutant
 }
 
-// Mutants returns the mutants of a file, in the order of their places.
+// Mutants returns the mutants of a file, in the order of their positions.
 func Mutants(file string, s *source) []Mutant {
 	if s.parsed == nil {
 		return numbered(cMutants(file, string(s.text)))
 	}
 	g := &generator{file: file, src: s.text, code: withoutComments(s.text), fset: s.fset, info: s.info, pkg: s.pkg,
-		beside: map[ast.Node]bool{}}
+		withError: map[ast.Node]bool{}}
 	for _, d := range s.parsed.Decls {
 		switch d := d.(type) {
 		case *ast.FuncDecl:
@@ -141,7 +142,7 @@ func Mutants(file string, s *source) []Mutant {
 	return numbered(g.mutants)
 }
 
-// numbered tells equal changes in functions of the same name apart.
+// numbered sets Nth, which distinguishes equal changes in functions of the same name.
 func numbered(list []Mutant) []Mutant {
 	repeated := map[string]int{}
 	for i := range list {
@@ -153,7 +154,7 @@ func numbered(list []Mutant) []Mutant {
 	return list
 }
 
-// nameOf is the name of a function, with its receiver's type.
+// nameOf returns the name of a function, with its receiver's type.
 func nameOf(d *ast.FuncDecl) string {
 	if d.Recv == nil {
 		return d.Name.Name
@@ -202,8 +203,8 @@ func (g *generator) replace(from, to token.Pos, with string) {
 	}
 }
 
-// withoutComments returns Go code with a space for each byte of a comment: a mutant is the same
-// mutant when a comment beside it changes.
+// withoutComments returns Go code in which spaces replace the comments. So a mutant keeps its key
+// if a comment next to it changes.
 func withoutComments(src []byte) string {
 	code := slices.Clone(src)
 	file := token.NewFileSet().AddFile("", -1, len(src))
@@ -222,8 +223,9 @@ func withoutComments(src []byte) string {
 	}
 }
 
-// diff returns the lines that a change is in, with the change as [-old-]{+new+}, and lines before
-// them until what it shows stands once between the bytes low and high.
+// diff returns the lines that contain a change, with the change written as [-old-]{+new+}. The
+// change replaces src[start:end] by with. If these lines occur more than once in src[low:high],
+// diff also returns lines before them, as many as make the whole unique.
 func diff(src string, low, high, start, end int, with string) string {
 	lineStart := func(at int) int { return max(low, strings.LastIndexByte(src[:at], '\n')+1) }
 	from, to := lineStart(start), high
@@ -244,7 +246,7 @@ func diff(src string, low, high, start, end int, with string) string {
 	return strings.Join(strings.Fields(src[from:start]+change+src[end:to]), " ")
 }
 
-// lines returns the lines of a text, white space aside.
+// lines returns the lines of a text, with each run of white space replaced by one space.
 func lines(text string) []string {
 	list := strings.Split(text, "\n")
 	for i := range list {
@@ -253,7 +255,7 @@ func lines(text string) []string {
 	return list
 }
 
-// count returns how often a part stands in a list.
+// count returns how often part occurs in list.
 func count(list, part []string) (n int) {
 	for i := range len(list) - len(part) + 1 {
 		if slices.Equal(list[i:i+len(part)], part) {

@@ -48,7 +48,7 @@ func g(x int) int { return max(x, 1) }
 func h(c cookie) pair { return pair{first: c, second: 2} }
 `
 
-// sourceOf is a file by itself; what it leaves undefined has no type.
+// sourceOf returns a source of one file. Names that the file does not define have no type.
 func sourceOf(t *testing.T, file, text string) *source {
 	fset := token.NewFileSet()
 	parsed, err := parser.ParseFile(fset, file, text, parser.SkipObjectResolution)
@@ -82,7 +82,8 @@ func TestMutants(t *testing.T) {
 	assert.Assert(t, !got["f: m.Lock() => (nothing)"])
 }
 
-// TestConstants: those that iota counts are left alone; the others are not copied.
+// TestConstants: constants that depend on iota are not mutated. The mutants of other constants
+// need their own programs.
 func TestConstants(t *testing.T) {
 	const text = "package p\n\nconst (\n\ta = iota + 1\n\tb\n)\n\nconst limit = 4 * unit\n\nvar start = f(3)\n"
 	var got []string
@@ -93,8 +94,8 @@ func TestConstants(t *testing.T) {
 	assert.DeepEqual(t, got, []string{"limit: 4 => 5", "limit: 4 => 3", "limit: * => +", "start: 3 => 4", "start: 3 => 2"})
 }
 
-// TestDiff: a mutant's content stands once in its function, whatever stands before the function,
-// and whatever its comments say.
+// TestDiff: a mutant's diff is unique in its function. It depends neither on the code before the
+// function nor on comments.
 func TestDiff(t *testing.T) {
 	const text = `package p
 
@@ -128,7 +129,7 @@ func (x *t) f(a, b int) {
 	}
 }
 
-// TestC: what is mutated of a C file.
+// TestC: cMutants returns the expected mutants of a C file.
 func TestC(t *testing.T) {
 	const text = `#include "x.h" // 1 < 2
 struct s {
@@ -159,8 +160,8 @@ static int f(struct s *p, int n)
 	})
 }
 
-// TestSample: it has the holes, about its share of the others and two of each file, and an edit of
-// a function leaves the others' alone.
+// TestSample: the sample contains the holes, about its share of the other mutants, and at least
+// two of each file. An edit of a function does not change the sample of other functions.
 func TestSample(t *testing.T) {
 	list := []Mutant{{Hole: "x", File: "a.go"}, {File: "b.go", Nth: 1}, {File: "b.go", Nth: 2}, {File: "b.go", Nth: 3}}
 	for i := range 10000 {
@@ -183,7 +184,7 @@ func TestSample(t *testing.T) {
 	assert.DeepEqual(t, in, map[string]int{"a.go": 3, "b.go": 2})
 }
 
-// TestHoles: the code of a line is found by its words, once.
+// TestHoles: the code of a line is found by its words, and must occur once.
 func TestHoles(t *testing.T) {
 	sources := map[string]*source{"p.go": sourceOf(t, "p.go", sample)}
 	read := func(lines string) ([]Mutant, error) {

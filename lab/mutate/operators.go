@@ -8,9 +8,9 @@ import (
 	"strconv"
 )
 
-// The operators make bugs that a maintainer would make.
+// The operators create bugs that a maintainer might make.
 
-// swaps are the operators that an operator is replaced with.
+// swaps maps each operator to the one that replaces it.
 var swaps = map[token.Token]string{
 	token.EQL: "!=", token.NEQ: "==",
 	token.LSS: "<=", token.LEQ: "<", token.GTR: ">=", token.GEQ: ">",
@@ -30,7 +30,7 @@ func (g *generator) visit(n ast.Node) bool {
 	case *ast.SwitchStmt:
 		g.cases(n)
 	case *ast.BinaryExpr:
-		if n.Op == token.LAND || n.Op == token.LOR { // a clause is dropped
+		if n.Op == token.LAND || n.Op == token.LOR { // drop one of the clauses
 			g.add(n, g.text(n.X))
 			g.add(n, g.text(n.Y))
 		} else {
@@ -76,8 +76,7 @@ func (g *generator) operator(at token.Pos, op token.Token) {
 	}
 }
 
-// negate inverts a condition that is no comparison and has no clauses: those have mutants of their
-// own.
+// negate negates a condition. It leaves out == and !=, &&, || and !, which have other mutants.
 func (g *generator) negate(cond ast.Expr) {
 	switch c := cond.(type) {
 	case *ast.BinaryExpr:
@@ -92,7 +91,7 @@ func (g *generator) negate(cond ast.Expr) {
 	g.add(cond, "!("+g.text(cond)+")")
 }
 
-// firstTurn ends a loop after its first turn.
+// firstTurn makes a loop end after its first iteration.
 func (g *generator) firstTurn(body *ast.BlockStmt) {
 	if n := len(body.List); n > 0 {
 		switch body.List[n-1].(type) {
@@ -103,7 +102,7 @@ func (g *generator) firstTurn(body *ast.BlockStmt) {
 	g.replace(body.Rbrace, body.Rbrace, "; break ")
 }
 
-// cases negates the conditions of a switch without a tag, and drops the values of others.
+// cases negates the conditions of a switch without a tag. In a switch with a tag it drops values.
 func (g *generator) cases(s *ast.SwitchStmt) {
 	for _, c := range s.Body.List {
 		clause := c.(*ast.CaseClause)
@@ -122,7 +121,7 @@ func (g *generator) cases(s *ast.SwitchStmt) {
 	}
 }
 
-// drop leaves out an element of a list that is separated by commas and has others.
+// drop deletes element i of a list of two or more elements, with a comma.
 func (g *generator) drop(list []ast.Expr, i int) {
 	from, to := list[i].Pos(), list[i].End()
 	if i+1 < len(list) {
@@ -133,12 +132,12 @@ func (g *generator) drop(list []ast.Expr, i int) {
 	g.replace(from, to, "")
 }
 
-// elements leaves out fields and elements of composite values.
+// elements deletes fields or elements of composite literals.
 func (g *generator) elements(c *ast.CompositeLit) {
 	for i, e := range c.Elts {
 		kv, ok := e.(*ast.KeyValueExpr)
 		switch {
-		case !ok && g.isStruct(c): // must be complete
+		case !ok && g.isStruct(c): // a struct without field names must be complete
 		case len(c.Elts) == 1:
 			g.add(e, "")
 		default:
@@ -160,7 +159,7 @@ func (g *generator) isStruct(e ast.Expr) bool {
 	return ok
 }
 
-// widths cuts values of 64 bits to 32.
+// widths truncates values of type uint64 to 32 bits.
 func (g *generator) widths(list []ast.Expr) {
 	for _, e := range list {
 		tv, ok := g.info.Types[e]
@@ -182,7 +181,7 @@ func (g *generator) widths(list []ast.Expr) {
 }
 
 func (g *generator) number(n *ast.BasicLit) {
-	if n.Kind != token.INT || g.beside[n] {
+	if n.Kind != token.INT || g.withError[n] {
 		return
 	}
 	if v, err := strconv.ParseInt(n.Value, 0, 64); err == nil {
@@ -193,7 +192,7 @@ func (g *generator) number(n *ast.BasicLit) {
 	}
 }
 
-// twins are names that are easily taken for each other.
+// twins maps names to other names that are easily confused with them.
 var twins = map[string]string{
 	"true": "false", "false": "true",
 	"PrivLocalRead": "PrivLocalWrite", "PrivLocalWrite": "PrivLocalRead",
@@ -220,7 +219,7 @@ func (g *generator) call(n *ast.CallExpr) {
 	}
 }
 
-// returned hides an error.
+// returned replaces a returned error by nil.
 func (g *generator) returned(n *ast.ReturnStmt) {
 	if !g.giveErr || len(n.Results) == 0 {
 		return
@@ -230,13 +229,13 @@ func (g *generator) returned(n *ast.ReturnStmt) {
 		return
 	}
 	for _, other := range n.Results[:len(n.Results)-1] {
-		g.beside[other] = true
+		g.withError[other] = true
 	}
 	g.add(last, "nil")
 }
 
-// statements deletes those that may be missing without an error of the compiler: assignments, calls
-// (a wait or a notification left out), whole ifs.
+// statements deletes statements that the compiler does not require: assignments, calls (so that a
+// wait or a notification is missing), and whole if statements.
 func (g *generator) statements(list []ast.Stmt) {
 	for _, s := range list {
 		switch s := s.(type) {
@@ -262,8 +261,8 @@ func (g *generator) statements(list []ast.Stmt) {
 	}
 }
 
-// isLocking reports whether a call takes or gives back a lock: without it everything hangs, which
-// shows nothing.
+// isLocking reports whether a call takes or releases a lock. Without such a call everything hangs,
+// which says nothing about the tests.
 func isLocking(x ast.Expr) bool {
 	call, ok := x.(*ast.CallExpr)
 	if !ok {
@@ -279,16 +278,17 @@ func isLocking(x ast.Expr) bool {
 	return slices.Contains([]string{"Lock", "Unlock", "RLock", "RUnlock", "unlock", "unlockLater", "panic"}, name)
 }
 
-// declaration mutates constants and variables at the top of a file. Tables are copied as functions
-// are: their entries are left out, or get the value of the next one. The others need a program
-// each. Numbers that iota counts are names: they are left alone.
+// declaration mutates constants and variables at package level. A table, a variable with a
+// composite literal, is copied as functions are: its entries are deleted, or get the value of the
+// next entry. Each other mutant needs its own program. Numbers that depend on iota are only names,
+// so they are not mutated.
 func (g *generator) declaration(d *ast.GenDecl) {
 	if d.Tok != token.VAR && d.Tok != token.CONST {
 		return
 	}
 	for _, spec := range d.Specs {
 		v := spec.(*ast.ValueSpec)
-		if v.Names[0].Name == "_" { // the compiler checks it
+		if v.Names[0].Name == "_" { // an assertion that the compiler checks
 			continue
 		}
 		g.in, g.within, g.giveErr = v.Names[0].Name, v, false
@@ -316,7 +316,7 @@ func counted(value ast.Expr) (found bool) {
 	return found
 }
 
-// tableOf returns the composite value of a variable, or nil.
+// tableOf returns the composite literal that is the value of a variable, or nil.
 func tableOf(v *ast.ValueSpec) *ast.CompositeLit {
 	if len(v.Names) != 1 || len(v.Values) != 1 || v.Names[0].Name == "_" {
 		return nil
@@ -359,13 +359,13 @@ func (g *generator) entries(c *ast.CompositeLit) {
 		text := g.text(kv.Value)
 		inner, nested := kv.Value.(*ast.CompositeLit)
 		if nested && keyed(inner) {
-			continue // its own entries are mutated
+			continue // the inner entries are mutated instead
 		}
 		if nested && len(inner.Elts) > 0 {
 			g.add(kv.Value, "{}")
 		}
 		if _, isMap := c.Type.(*ast.MapType); !nested && !isMap {
-			continue // a field of a structure
+			continue // a field of a struct
 		}
 		if i := slices.Index(values, text); len(values) > 1 {
 			other := values[(i+1)%len(values)]
@@ -377,7 +377,7 @@ func (g *generator) entries(c *ast.CompositeLit) {
 	}
 }
 
-// keyed reports whether a composite value has entries with keys.
+// keyed reports whether the entries of a composite literal have keys.
 func keyed(c *ast.CompositeLit) bool {
 	if len(c.Elts) == 0 {
 		return false

@@ -11,10 +11,10 @@ import (
 	"strings"
 )
 
-// reach is the lines that the tests of a package run, by file.
+// reach maps each file to the lines that the tests of a package run.
 type reach map[string]map[int]bool
 
-// reachOf runs the tests of a target, on their device.
+// reachOf runs the first tests of a target on the loop device and returns the lines that they run.
 func reachOf(root string, t target) (reach, error) {
 	tmp, err := os.MkdirTemp("", "mutate")
 	if err != nil {
@@ -36,7 +36,7 @@ func reachOf(root string, t target) (reach, error) {
 	return parseProfile(text)
 }
 
-// parseProfile reads lines like "module/file.go:10.2,12.3 2 1".
+// parseProfile parses a coverage profile, with lines like "module/file.go:10.2,12.3 2 1".
 func parseProfile(text []byte) (reach, error) {
 	r := reach{}
 	for line := range bytes.Lines(text) {

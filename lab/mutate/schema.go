@@ -10,23 +10,23 @@ import (
 	"strings"
 )
 
-// All mutants that can be are built into one program, and an environment variable says which of
-// them it is: to build a program for each takes longer than to test it. A function gets a copy for
-// each of its mutants and begins with a switch that calls the one chosen; a table becomes a
-// function that returns the one chosen.
+// All mutants that do not need their own program are built into one program, because building a
+// program takes longer than testing it. An environment variable selects the mutant. A function gets
+// a copy for each of its mutants, and begins with a switch that calls the selected copy. A table
+// becomes a function that returns the selected copy.
 
-// mutantEnv names the number of the mutant that the tests run on; without it they run on the
-// sources as they are.
+// mutantEnv is the environment variable with the number of the mutant to test. Without it the tests
+// run on the unbroken code.
 const mutantEnv = "GODAT_MUTANT"
 
-// reaching instead of a number has the unbroken functions write the numbers of their mutants into
-// the file that reachedEnv names.
+// reaching is a value of mutantEnv that selects no mutant: each unbroken function that is called
+// writes the numbers of its mutants to the file that reachedEnv names.
 const (
 	reaching   = -1
 	reachedEnv = "GODAT_MUTANT_REACHED"
 )
 
-// chooser is the file that is added to a package.
+// chooser is a file that is added to each package.
 const chooser = `package %s
 
 import (
@@ -59,19 +59,19 @@ func mutantReached(numbers ...int) { // allocates for new ones only
 }
 `
 
-// copied is the lines of a generated file that are of one mutant.
+// copied says which lines of a generated file belong to one mutant.
 type copied struct{ number, from, to int }
 
-// edit replaces the bytes from to end.
+// edit replaces the bytes from from to end by with.
 type edit struct {
 	from, end int
 	with      string
 }
 
-// schemer generates one file with all its mutants in it.
+// schemer generates a file that contains all mutants of one source file.
 type schemer struct {
 	s       *source
-	mutants map[int]Mutant // by their numbers, which are not 0
+	mutants map[int]Mutant // by number; numbers begin at 1
 	numbers []int
 	edits   []edit
 	copies  []struct {
@@ -86,7 +86,7 @@ func (g *schemer) text(from, to token.Pos) string {
 	return string(g.s.text[g.offset(from):g.offset(to)])
 }
 
-// inside returns the numbers of the mutants of a part.
+// inside returns the numbers of the mutants inside a node.
 func (g *schemer) inside(n ast.Node) (list []int) {
 	for _, i := range g.numbers {
 		if m := g.mutants[i]; m.Start >= g.offset(n.Pos()) && m.End <= g.offset(n.End()) {
@@ -112,7 +112,8 @@ func (g *schemer) copy(i int, code string) {
 	}{i, code})
 }
 
-// schema returns the source of a file with the mutants of these numbers in it.
+// schema returns the source of a file that contains the mutants with the given numbers, and the
+// lines of each mutant.
 func schema(s *source, mutants map[int]Mutant, numbers []int) (string, []copied) {
 	g := &schemer{s: s, mutants: mutants, numbers: numbers}
 	for _, d := range s.parsed.Decls {
@@ -178,7 +179,8 @@ func (g *schemer) function(d *ast.FuncDecl) {
 	g.edit(d.Body.Lbrace+1, d.Body.Lbrace+1, choice+" };")
 }
 
-// names returns the names of parameters, to hand them on. Those without a name get one.
+// names returns the names of parameters as a list of arguments. A parameter without a name gets
+// one.
 func (g *schemer) names(list *ast.FieldList, invent string) string {
 	var given strings.Builder
 	n := 0

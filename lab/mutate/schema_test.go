@@ -69,7 +69,7 @@ func TestHalves(t *testing.T) {
 }
 `
 
-// TestBench tries the mutants of a package of which it is known what becomes of them.
+// TestBench tries the mutants of a package for which the verdicts are known.
 func TestBench(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a program")
@@ -112,7 +112,7 @@ func TestBench(t *testing.T) {
 	}
 	assert.Equal(t, len(want), 0, "%v", want)
 
-	// Of constants alone too.
+	// Again with mutants of constants only.
 	constants := slices.DeleteFunc(mutants, func(m Mutant) bool { return !m.Alone })
 	b, err = newBench(t.Context(), o, map[string]*source{"p.go": src}, constants)
 	assert.NilError(t, err)
@@ -123,7 +123,7 @@ func TestBench(t *testing.T) {
 	}
 }
 
-// TestLimit: what sleeps and what spins is ended.
+// TestLimit: runFor ends a command that sleeps and one that spins.
 func TestLimit(t *testing.T) {
 	for _, hung := range []string{"sleep 60", "while :; do :; done"} {
 		inTime, _ := runFor(exec.Command("sh", "-c", hung), 300*time.Millisecond)

@@ -17,7 +17,7 @@ import (
 	"strings"
 )
 
-// source is one file of a package, with its types. Of a C file there is only the text.
+// source is one file of a package, with its types. For a C file only text is set.
 type source struct {
 	text   []byte
 	fset   *token.FileSet
@@ -26,7 +26,7 @@ type source struct {
 	pkg    *types.Package
 }
 
-// load reads the files that the build of each target has, by their paths below root.
+// load reads the files that the build of each target uses. The keys are the paths below root.
 func load(root string, targets []target) (map[string]*source, error) {
 	fset := token.NewFileSet()
 	all := map[string]*source{}
@@ -69,7 +69,8 @@ func load(root string, targets []target) (map[string]*source, error) {
 	return all, nil
 }
 
-// check finds the types of the files of a package. What C gives has none.
+// check computes the types of the files of a package. Names from C get no types. Errors are ignored
+// in a package that uses C, because the other names get their types all the same.
 func check(path string, fset *token.FileSet, files []*source, imported types.Importer) error {
 	info := &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{},
 		Defs: map[*ast.Ident]types.Object{}}
@@ -77,7 +78,7 @@ func check(path string, fset *token.FileSet, files []*source, imported types.Imp
 	for _, f := range files {
 		parsed = append(parsed, f.parsed)
 	}
-	conf := types.Config{Importer: imported, FakeImportC: true, Error: func(error) {}} // the rest has types all the same
+	conf := types.Config{Importer: imported, FakeImportC: true, Error: func(error) {}} // ignored
 	pkg, err := conf.Check(path, fset, parsed, info)
 	for _, f := range files {
 		f.info, f.pkg = info, pkg
@@ -88,7 +89,8 @@ func check(path string, fset *token.FileSet, files []*source, imported types.Imp
 	return err
 }
 
-// exported builds what a target imports and returns the files with its types.
+// exported builds the packages that a target imports, and returns the files with their types by
+// import path.
 func exported(root string, t target) (map[string]string, error) {
 	list, err := golist(root, "{{.ImportPath}}\t{{.Export}}", "-tags", t.tags, "-export", "-deps", "./"+t.dir)
 	if err != nil {

@@ -1,17 +1,18 @@
 package main
 
-// loop is the verbs device in memory, which programs have that loopScript runs; tcp is RDMA over
-// the loopback interface.
+// loop is the loop device, a verbs device in memory. The script loopScript runs a program with that
+// device. tcp is RDMA over the loopback interface.
 const (
 	loop       = "loop0"
 	loopScript = "lab/loopdev/loop.sh"
 	tcp        = "tcp:127.0.0.1"
 )
 
-// place is a package whose tests run, and the device that they run on; "" is mem0 alone.
+// place is a package whose tests run, and the device on which they run. Without a device they run
+// on mem0.
 type place struct{ dir, device string }
 
-// tags are the build tags of its tests.
+// tags returns the build tags for the tests.
 func (p place) tags() string {
 	if p.dir == "cverbs" {
 		return "gateprobe"
@@ -26,12 +27,12 @@ func (p place) String() string {
 	return p.dir + " on " + p.device
 }
 
-// target is a package that ships: its files are broken.
+// target is a package that ships, whose files are mutated.
 type target struct {
-	dir    string  // below the root
-	tags   string  // of its build
-	tests  []place // that a mutant meets, in this order
-	partly bool    // the device of the tests lacks much: only lines that the first of them run are broken
+	dir    string  // path below the root
+	tags   string  // build tags
+	tests  []place // where its mutants are tested, in this order
+	partly bool    // the tests' device lacks much, so only lines that the first of the tests run are mutated
 }
 
 var targets = []target{
@@ -53,6 +54,6 @@ var targets = []target{
 	{dir: "udat/internal/fabric/faultfabric", tests: []place{{dir: "udat/internal/fabric/faultfabric"}}},
 	{dir: "internal/blocker", tests: []place{{dir: "internal/blocker"}}},
 	{dir: "internal/hostmem", tests: []place{{dir: "internal/hostmem"}}},
-	// Its tests build it, and name their devices.
+	// The tests of libgodat build the library, and choose their devices themselves.
 	{dir: "cmd/libgodat", tags: "dat2", tests: []place{{dir: "cmd/libgodat"}}},
 }

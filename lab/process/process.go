@@ -1,4 +1,4 @@
-// Package process runs programs beside this one, each with a limit of time.
+// Package process runs programs as child processes, each with a time limit.
 package process
 
 import (
@@ -14,13 +14,13 @@ import (
 	"time"
 )
 
-// Output collects what a program writes while others read it.
+// Output collects what a program writes. Its methods may be called concurrently.
 type Output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
 
-// Write appends p.
+// Write appends p. It never fails.
 func (o *Output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -34,7 +34,7 @@ func (o *Output) String() string {
 	return o.buf.String()
 }
 
-// Process is a program that runs beside this one. Its methods may be called concurrently.
+// Process is a program that Start has started. Its methods may be called concurrently.
 type Process struct {
 	Stdout, Stderr Output
 
@@ -44,7 +44,8 @@ type Process struct {
 	failure error
 }
 
-// Start runs a program, with env added to the environment, and kills it after limit.
+// Start starts the program argv, with env added to the environment. The program is killed after
+// limit.
 func Start(limit time.Duration, env []string, argv ...string) (*Process, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	p := &Process{cancel: cancel, done: make(chan struct{})}
@@ -67,7 +68,8 @@ func Start(limit time.Duration, env []string, argv ...string) (*Process, error) 
 	return p, nil
 }
 
-// Wait returns the standard output once the program has ended.
+// Wait waits until the program has ended and returns its standard output. It returns an error if
+// the program failed, or was killed after its limit.
 func (p *Process) Wait() (string, error) {
 	<-p.done
 	out := p.Stdout.String()
@@ -77,7 +79,7 @@ func (p *Process) Wait() (string, error) {
 	return out, nil
 }
 
-// Stop kills the program and waits for its end.
+// Stop kills the program and waits until it has ended.
 func (p *Process) Stop() {
 	p.cancel()
 	<-p.done
@@ -92,7 +94,8 @@ func (p *Process) ended() bool {
 	}
 }
 
-// Until polls for a condition until it holds; it fails if the program ends or limit passes before.
+// Until waits until ready returns true. It returns an error if the program ends first, or if limit
+// passes.
 func (p *Process) Until(limit time.Duration, ready func() bool) error {
 	for begin := time.Now(); !ready(); time.Sleep(20 * time.Millisecond) {
 		if p.ended() {
@@ -107,7 +110,8 @@ func (p *Process) Until(limit time.Duration, ready func() bool) error {
 	return nil
 }
 
-// LastLines joins the last n lines of a program's output that contain more than dashes.
+// LastLines returns the last n lines of a program's output, joined by " / ". It skips empty lines
+// and lines of dashes.
 func LastLines(s string, n int) string {
 	var lines []string
 	for line := range strings.Lines(s) {

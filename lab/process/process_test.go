@@ -7,7 +7,7 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// A program that fails, or does not end, says so with its last words.
+// If a program fails or does not end, the error contains the last lines of its output.
 func TestProcesses(t *testing.T) {
 	p, err := Start(time.Minute, nil, "sh", "-c", "echo figures; echo broken >&2; exit 3")
 	assert.NilError(t, err)

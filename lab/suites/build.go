@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// workshop is the folder with copies of the modules under test, which go test may change.
+// workshop is a folder with copies of the modules under test. go test may change the copies.
 type workshop struct {
 	dir     string
 	overlay string
@@ -20,14 +20,14 @@ type workshop struct {
 // pack is a package under test.
 type pack struct {
 	suite
-	name    string // of the package
+	name    string // name of the package
 	dir     string
 	module  string
 	version string
-	root    string // of the module in the module cache; empty: this repository
+	root    string // folder of the module in the module cache; empty: not in the module cache
 }
 
-// newWorkshop copies the modules of the suites and prepares the build.
+// newWorkshop copies the modules of the suites into dir and writes the files that the build needs.
 func newWorkshop(dir string, list []suite) (w workshop, packs []pack, err error) {
 	w = workshop{dir: dir, overlay: filepath.Join(dir, "overlay.json"), modfile: filepath.Join(dir, "go.mod")}
 	if err := os.MkdirAll(filepath.Join(dir, "files"), 0o755); err != nil {
@@ -55,15 +55,15 @@ func newWorkshop(dir string, list []suite) (w workshop, packs []pack, err error)
 		}
 		if p.module == "" {
 			p.version = runtime.Version()
-			p.name += "_test" // the package itself is below ours
+			p.name += "_test" // our file imports rdmanet, and with it much of the standard library: avoid an import cycle
 		}
 		packs = append(packs, p)
 	}
 	return w, packs, w.copyModules(packs, replaced)
 }
 
-// copyModules copies the modules out of the module cache and writes a go.mod that uses the copies,
-// and the overlay of the build: the files that are replaced.
+// copyModules copies the modules out of the module cache. It writes a go.mod that uses the copies,
+// and the overlay of the build, which lists the files to replace.
 func (w workshop) copyModules(packs []pack, replaced map[string]string) error {
 	mod, err := os.ReadFile("go.mod")
 	if err != nil {
@@ -118,12 +118,12 @@ func (w workshop) copyModules(packs []pack, replaced map[string]string) error {
 	return os.WriteFile(strings.TrimSuffix(w.modfile, "mod")+"sum", sum, 0o644)
 }
 
-// file is where a file that stands for one of a package is written.
+// file returns the path of the file that replaces the file name of a package.
 func (w workshop) file(p *pack, name string) string {
 	return filepath.Join(w.dir, "files", strings.ReplaceAll(p.pkg, "/", "_")+"_"+name)
 }
 
-// edit applies the edits of a suite.
+// edit applies the edits of a suite and adds the edited files to replaced.
 func (w workshop) edit(p *pack, replaced map[string]string) error {
 	texts := map[string]string{}
 	for _, e := range p.edits {
@@ -149,7 +149,7 @@ func (w workshop) edit(p *pack, replaced map[string]string) error {
 	return nil
 }
 
-// writeNew writes a file unless it has the text already.
+// writeNew writes a file, unless the file already has this text.
 func writeNew(file, text string) error {
 	if b, err := os.ReadFile(file); err == nil && string(b) == text {
 		return nil
@@ -157,7 +157,8 @@ func writeNew(file, text string) error {
 	return os.WriteFile(file, []byte(text), 0o644)
 }
 
-// copyTree copies a module, once: the name of the copy has its version.
+// copyTree copies a module, unless the copy exists. The name of the copy contains the module's
+// version.
 func copyTree(from, to string) error {
 	if _, err := os.Stat(to); err == nil {
 		return nil
@@ -171,7 +172,8 @@ func copyTree(from, to string) error {
 	return os.Rename(to+".part", to)
 }
 
-// build compiles the tests of a package, or the program that it is, and returns the file.
+// build compiles the tests of a package, or the package itself if it is a program. It returns the
+// path of the binary.
 func (w workshop) build(p pack) (string, error) {
 	bin := filepath.Join(w.dir, "bin", strings.ReplaceAll(p.pkg, "/", "_"))
 	args := []string{"build"}

@@ -1,6 +1,6 @@
 package main
 
-// The packages under test are in go.mod, with what their tests need.
+// These imports keep the packages under test in go.mod, with everything that their tests need.
 import (
 	_ "connectrpc.com/connect"
 	_ "github.com/coder/websocket"

@@ -2,8 +2,8 @@ package main
 
 import "strings"
 
-// explained has the reasons of the differences from TCP: the package, the test or the beginning of
-// its name, why.
+// explained lists the known differences from TCP: the package, the test (with its subtests), and
+// the reason.
 var explained = []struct{ pkg, test, why string }{
 	{"net", "TestBuffers_WriteTo", "counts the system calls writev"},
 	{"net/http", "TestLinuxSendfile", "takes the file descriptor of a net.TCPListener"},
@@ -43,8 +43,8 @@ var explained = []struct{ pkg, test, why string }{
 	{"github.com/valyala/fasthttp", "TestResponseVectoredWriteThroughPerIPConn", "wants writev of a net.TCPConn"},
 }
 
-// explanation returns the reason why a test differs, and the name that has it. Without one the name
-// is the test's own.
+// explanation returns the reason why a test differs from TCP, and the name under which explained
+// lists the test. If there is no reason, it returns the test's own name and "".
 func explanation(pkg, test string) (label, why string) {
 	for _, e := range explained {
 		if e.pkg == pkg && (e.test == test || strings.HasPrefix(test, e.test+"/")) {

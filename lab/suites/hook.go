@@ -7,10 +7,11 @@ import (
 	"strings"
 )
 
-// The programs under test call package net, or packages that call it, such as net/http. So package
-// net is built with two hooks, which a file in the package under test sets.
+// The programs under test call package net, or packages that call package net, such as net/http. So
+// package net is built with three hooks. A file that is added to the package under test sets them.
 
-// netHooks are insertions into files of package net: what stands before, and what comes behind it.
+// netHooks are insertions into files of package net. Each one inserts text after the code in
+// before.
 var netHooks = []struct{ file, before, text string }{
 	{"dial.go", "func (d *Dialer) DialContext(ctx context.Context, network, address string) (Conn, error) {\n" +
 		"\tctx, cancel := d.dialCtx(ctx)\n\tdefer cancel()\n",
@@ -22,14 +23,14 @@ var netHooks = []struct{ file, before, text string }{
 	{"pipe.go", "func Pipe() (Conn, Conn) {\n", "\tif PipeHook != nil {\n\t\treturn PipeHook()\n\t}\n"},
 }
 
-// netVars are added to net/dial.go.
+// netVars declares the hooks. It is appended to net/dial.go.
 const netVars = `
 var DialHook func(ctx context.Context, network, address string) (Conn, error)
 var ListenHook func(ctx context.Context, network, address string) (Listener, error)
 var PipeHook func() (Conn, Conn)
 `
 
-// setHooks is the file that is put into a package under test.
+// setHooks is the file that is added to a package under test.
 const setHooks = `package %s
 
 import (
@@ -48,8 +49,8 @@ func init() {
 }
 `
 
-// hookedNet writes the files of package net with the hooks into dir, and notes in replaced which
-// file stands for which.
+// hookedNet writes the files of package net with the hooks into dir. It adds them to replaced,
+// which maps the path of each original file to that of the new file.
 func hookedNet(goroot, dir string, replaced map[string]string) error {
 	texts := map[string]string{}
 	for _, h := range netHooks {

@@ -1,5 +1,5 @@
-// Command suites runs tests and programs of other projects over rdmanet, and beside it over TCP,
-// and writes docs/suites.md. A test that fails over TCP too is no failure of rdmanet.
+// Command suites runs tests and programs of other projects over rdmanet, and for comparison over
+// TCP. It writes docs/suites.md. If a test also fails over TCP, that is not a failure of rdmanet.
 package main
 
 import (
@@ -23,7 +23,7 @@ func main() {
 	verbose := flag.Bool("v", false, "print the output of the tests")
 	flag.Parse()
 	if guest != "" {
-		stall = 10 * time.Minute // it starts meanwhile, and computes slowly
+		stall = 10 * time.Minute // the guest must start first, and it is slow
 	}
 	if err := run(strings.Split(*devices, ","), *only, *test, *work, *page, *verbose); err != nil {
 		fmt.Fprintln(os.Stderr, "suites:", err)
@@ -71,7 +71,7 @@ func run(devices []string, only, test, work, page string, verbose bool) error {
 	return nil
 }
 
-// runSuite runs a package over TCP and on the devices.
+// runSuite runs the tests of a package over TCP and on each of the devices.
 func runSuite(w workshop, p pack, devices []string, test string, verbose bool) (row, error) {
 	r := row{pack: p, on: map[string]results{}, alone: map[string]string{}}
 	begin := time.Now()
@@ -108,7 +108,7 @@ func runSuite(w workshop, p pack, devices []string, test string, verbose bool) (
 	return r, nil
 }
 
-// takeCount returns the length of a file and removes it.
+// takeCount removes a file and returns how many bytes it had.
 func takeCount(file string) int {
 	i, err := os.Stat(file)
 	if err != nil {

@@ -22,7 +22,7 @@ NATS and yamux, each in one process and, where the device connects two, in two.
 
 `
 
-// guestTitle begins the part of the page about runs in the virtual machine.
+// guestTitle is the title of the part of the page about runs in the virtual machine.
 const guestTitle = "\n## On soft-RoCE\n"
 
 const guestHead = `
@@ -31,8 +31,9 @@ with the options -guest %[1]s -devices rxe0 writes this part.
 
 `
 
-// writePage writes the part of the page that is of the host or of the guest, with the table and the
-// tests that differ. The other part stays.
+// writePage writes one part of the page, the table and the tests that differ: the part about the
+// virtual machine if guest is not empty, otherwise the part about the host. The other part stays as
+// it is.
 func writePage(file string, devices []string, rows []row, guest string) error {
 	old, err := os.ReadFile(file)
 	if err != nil && !os.IsNotExist(err) {
@@ -55,7 +56,7 @@ A column of a device has the tests that passed. "Connections" are those of rdman
 	return os.WriteFile(file, []byte(host), 0o644)
 }
 
-// table has a line for each suite.
+// table returns a table with a row for each suite.
 func table(devices []string, rows []row) string {
 	var b strings.Builder
 	columns := append([]string{""}, devices...)
@@ -79,7 +80,7 @@ func table(devices []string, rows []row) string {
 	return b.String()
 }
 
-// differences has a line for each test that differs, with the reason.
+// differences returns a table with a row for each test that differs from TCP, and the reason.
 func differences(devices []string, rows []row) string {
 	if !slices.ContainsFunc(rows, func(r row) bool { return len(r.all(devices)) > 0 }) {
 		return "Nothing that passes over TCP fails on a device.\n"

@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// row is a suite and what came of it.
+// row contains the results of a suite.
 type row struct {
 	pack
-	on          map[string]results // by device, "" for TCP
-	connections int                // over rdmanet, that is, on the devices
+	on          map[string]results // results by device; "" is TCP
+	connections int                // number of connections over rdmanet, on all devices
 	took        time.Duration
-	alone       map[string]string // what came of two more runs of a test, by device and test
+	alone       map[string]string // result of running a test twice more, alone; the key is device and test
 }
 
 // difference is a test that fails on a device and passes over TCP.
 type difference struct {
 	device, test string
-	label        string // of the test, or of those that share a reason
+	label        string // name of the test, or of the entry in explained that covers it
 	what         outcome
 	alone        string
 	why          string
@@ -43,7 +43,8 @@ func nameOf(device string) string {
 
 func (r row) title() string { return strings.TrimPrefix(r.pkg, "github.com/godat/godat/lab/suites/") }
 
-// differences are the tests, without their parents, that failed on a device and passed over TCP.
+// differences returns the tests that failed on a device and passed over TCP. If a subtest is among
+// them, its parent is left out.
 func (r row) differences(device string) (list []string) {
 	for name, o := range r.on[device] {
 		if o.bad() && !r.on[""][name].bad() {
@@ -51,12 +52,12 @@ func (r row) differences(device string) (list []string) {
 		}
 	}
 	slices.Sort(list)
-	return slices.DeleteFunc(list, func(name string) bool { // its subtest says more
+	return slices.DeleteFunc(list, func(name string) bool { // the subtest says more
 		return slices.ContainsFunc(list, func(other string) bool { return strings.HasPrefix(other, name+"/") })
 	})
 }
 
-// all are the differences on the devices.
+// all returns the differences on all given devices.
 func (r row) all(devices []string) (list []difference) {
 	for _, dev := range devices {
 		for _, name := range r.differences(dev) {
@@ -71,7 +72,7 @@ func (r row) all(devices []string) (list []difference) {
 	return list
 }
 
-// again runs the tests that differ, for a reason that is not known, twice more, one by one.
+// again runs each test that differs without a known reason twice more, alone.
 func (r *row) again(bin, device string, log io.Writer) {
 	if device == "" {
 		return
@@ -93,7 +94,8 @@ func (r *row) again(bin, device string, log io.Writer) {
 
 func repeated(bad int) string { return fmt.Sprintf("%d of 2 failed", bad) }
 
-// print prints the counts and the differences, and returns how many are not explained.
+// print prints the counts and the differences. It returns the number of differences without a
+// reason.
 func (r row) print(out io.Writer) (unexplained int) {
 	fmt.Fprintf(out, "%-40s", r.title())
 	devices := slices.Sorted(maps.Keys(r.on))

@@ -18,24 +18,24 @@ import (
 	"github.com/godat/godat/lab/suites/wire"
 )
 
-// outcome is what became of a test, in the words of go test -json.
+// outcome is the result of a test, in the words of go test -json.
 type outcome string
 
 const (
 	passed  outcome = "pass"
 	failed  outcome = "fail"
 	skipped outcome = "skip"
-	stalled outcome = "hang"  // it had to be ended
-	crashed outcome = "crash" // the process ended while it ran
+	stalled outcome = "hang"  // the test did not end and was killed
+	crashed outcome = "crash" // the process ended while the test ran
 )
 
 func (o outcome) bad() bool { return o != passed && o != skipped }
 
-// results has the outcome of each test and subtest.
+// results contains the outcome of each test and subtest.
 type results map[string]outcome
 
-// count returns how many tests ran, and how many of them passed. A test with subtests does not
-// count besides them.
+// count returns how many tests ran, and how many of them passed. It counts subtests, but not the
+// tests that contain them.
 func (r results) count() (ran, good int) {
 	parents := map[string]bool{}
 	for name := range r {
@@ -57,21 +57,22 @@ func (r results) count() (ran, good int) {
 	return ran, good
 }
 
-// event is a line of go test -json.
+// event is one line of the output of go test -json.
 type event struct {
 	Action, Test, Output string
 }
 
-var stall = time.Minute // without a word of any test: they hang
+var stall = time.Minute // if no test begins or ends for so long, the running tests hang
 
 const (
-	turns       = 10              // a package is started again without the tests that crashed or hung
-	packageTime = 4 * time.Minute // after which it is not
+	turns       = 10              // how often a package is started again, without the tests that crashed or hung
+	packageTime = 4 * time.Minute // after this time a package is not started again
 )
 
-// runTests runs the tests of a package on a device, "" for TCP: the one that only names, or all.
-// Their output goes to log. A test that crashes or hangs ends the process: the others run in the
-// next. If several ran beside each other, that is one without parallel tests.
+// runTests runs the tests of a package on a device, or over TCP if device is "". If only is not
+// empty, it runs only that test. The tests' output goes to log. A test that crashes or hangs ends
+// the process, and the other tests run in a new process. If several tests ran in parallel at that
+// time, the new process runs its tests one at a time, to find out which one it is.
 func runTests(p pack, bin, device, only string, log io.Writer) (results, error) {
 	all := results{}
 	alone := false
@@ -91,8 +92,8 @@ func runTests(p pack, bin, device, only string, log io.Writer) (results, error) 
 	return all, nil
 }
 
-// runOnce runs the tests in one process, without those that have been done; alone: one at a time.
-// dead are those that had not ended when the process died.
+// runOnce runs the tests in one process, except those in done. If alone is set, it runs one test at
+// a time. The result dead contains the tests that were running when the process died.
 func runOnce(p pack, bin, device, only string, done results, alone bool, log io.Writer) (got, dead results,
 	err error) {
 	args := []string{"-test.v=test2json", "-test.timeout=10m", "-test.paniconexit0"}
@@ -161,7 +162,7 @@ func runOnce(p pack, bin, device, only string, done results, alone bool, log io.
 		case "run", "cont":
 			running[e.Test] = true
 			delete(paused, e.Test)
-		case "pause": // its turn has not come
+		case "pause": // the test waits for its turn to run in parallel
 			delete(running, e.Test)
 			paused[e.Test] = true
 		case "pass", "fail", "skip":
@@ -174,7 +175,7 @@ func runOnce(p pack, bin, device, only string, done results, alone bool, log io.
 	if err := parser.Wait(); err != nil {
 		return nil, nil, err
 	}
-	delete(got, "") // the package
+	delete(got, "") // the result of the whole package
 	dead = results{}
 	for name := range running {
 		if !hasSubtest(running, name) && !hasSubtest(paused, name) {
@@ -187,10 +188,11 @@ func runOnce(p pack, bin, device, only string, done results, alone bool, log io.
 	return got, dead, nil
 }
 
-// guest is the script of ci in whose virtual machine all tests run; empty: on this host.
+// guest is the name of the script in ci that runs all tests in a virtual machine. If it is empty,
+// they run on this host.
 var guest string
 
-// onDevice is a command that uses a device.
+// onDevice returns the command that runs a binary on a device.
 func onDevice(device, bin string, args []string) (*exec.Cmd, error) {
 	line := append([]string{bin}, args...)
 	switch {
@@ -204,7 +206,8 @@ func onDevice(device, bin string, args []string) (*exec.Cmd, error) {
 	return exec.Command(bin, args...), nil
 }
 
-// countOf is the file of wire.CountEnv, in a folder that the guest writes to as well.
+// countOf returns the path of the file for wire.CountEnv. It is in a folder to which the guest can
+// write.
 func countOf(bin string) string {
 	return filepath.Join(filepath.Dir(bin), "..", "counts", filepath.Base(bin))
 }
@@ -215,7 +218,7 @@ func hasSubtest(tests map[string]bool, name string) bool {
 	})
 }
 
-// exactly is the pattern of one test.
+// exactly returns a pattern for -test.run that matches only one test.
 func exactly(name string) string {
 	parts := strings.Split(name, "/")
 	for i, s := range parts {

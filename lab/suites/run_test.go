@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// TestRunTests: each test gets its own outcome, also if others crash, hang or run beside it.
+// TestRunTests: each test gets its own outcome, even if others crash, hang or run in parallel.
 func TestRunTests(t *testing.T) {
 	dir, err := filepath.Abs("testdata/sick")
 	if err != nil {
@@ -45,7 +45,8 @@ func TestRunTests(t *testing.T) {
 	}
 }
 
-// TestDifferences: a test that fails over TCP too, or only in its subtests, is no difference.
+// TestDifferences: a test is not a difference if it fails over TCP too, or if only its subtests
+// fail.
 func TestDifferences(t *testing.T) {
 	r := row{on: map[string]results{
 		"":     {"A": passed, "B": failed, "C": passed, "C/1": passed, "C/2": passed, "D": skipped},

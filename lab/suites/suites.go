@@ -1,21 +1,22 @@
 package main
 
-// suite is the tests of a package that is not ours.
+// suite describes the tests of a package of another project.
 type suite struct {
-	pkg  string // the package, which is also the name
-	run  string // -test.run: those that use connections; empty: all
-	skip string // -test.skip, with the reason beside it
-	pipe bool   // net.Pipe is replaced too, also over TCP: the tests have few connections else
-	// edits replace text of the package's files, where the tests insist on the types of TCP.
+	pkg  string // import path of the package, which is also the suite's name
+	run  string // -test.run: matches the tests that use connections; empty: all tests
+	skip string // -test.skip; a comment gives the reason
+	pipe bool   // also replace net.Pipe, over TCP too, because the tests have few other connections
+	// edits replace text in the package's files where the tests insist on the types of TCP.
 	edits []edit
 }
 
 type edit struct{ file, old, new string }
 
-// halfCloser is a connection as most tests of package net use a *net.TCPConn.
+// halfCloser is the interface of a connection that most tests of package net need of a
+// *net.TCPConn.
 const halfCloser = "interface{ net.Conn; CloseWrite() error }"
 
-// suites is what is run, the short ones first. go.mod has the versions.
+// suites lists the suites to run, roughly the short ones first. go.mod contains their versions.
 var suites = []suite{
 	{pkg: "net/rpc", edits: []edit{{"server_test.go", "*net.TCPConn", halfCloser}}},
 	{pkg: "net/smtp"},
@@ -44,7 +45,7 @@ var suites = []suite{
 		{"net_test.go", "*TCPConn", "interface{ Conn; CloseRead() error; CloseWrite() error; SetLinger(int) error }"},
 		{"writev_test.go", "*TCPConn", "interface{ Conn; CloseRead() error; CloseWrite() error; SetLinger(int) error }"},
 		{"write_unix_test.go", "withTCPConnPair(t, client, server)", "_, _ = client, server"},
-		{"timeout_test.go", "perr := parseDialError(err); perr", "perr := error(nil); perr"}, // types of its own
+		{"timeout_test.go", "perr := parseDialError(err); perr", "perr := error(nil); perr"}, // net's error types
 		{"timeout_test.go", "*TCPListener", "interface{ Listener; SetDeadline(time.Time) error }"},
 	}},
 	{pkg: "golang.org/x/net/nettest"},
@@ -54,11 +55,11 @@ var suites = []suite{
 		{"client_server_test.go", `net.DialTCP("tcp", nil, &net.TCPAddr{IP: ip, Port: int(port)})`,
 			`net.Dial("tcp", (&net.TCPAddr{IP: ip, Port: int(port)}).String())`},
 	}},
-	{pkg: "github.com/coder/websocket", pipe: true, skip: "^TestMask"}, // without a connection, long
+	{pkg: "github.com/coder/websocket", pipe: true, skip: "^TestMask"}, // TestMask is long and uses no connection
 	{pkg: "github.com/hashicorp/yamux", edits: []edit{
 		{"session_test.go", `net.ListenTCP("tcp", nil)`, `net.Listen("tcp", "localhost:0")`},
 	}},
-	{pkg: "github.com/xtaci/smux", skip: "^Test8GBTransfer"}, // minutes
+	{pkg: "github.com/xtaci/smux", skip: "^Test8GBTransfer"}, // takes minutes
 	{pkg: "github.com/tidwall/redcon"},
 	{pkg: "golang.org/x/crypto/ssh"},
 	{pkg: "github.com/hashicorp/raft", run: "Transport", edits: []edit{

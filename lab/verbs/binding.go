@@ -13,16 +13,16 @@ import (
 	"strings"
 )
 
-// binding is what the sources of cverbs say of themselves.
+// binding is what the sources of cverbs say about the functions and types that they bind.
 type binding struct {
-	goNames map[string][]string // of a C function, from "Implements:" in doc comments: "(*QP).Modify"
-	goTypes map[string]string   // of an enumeration, from "with the values of enum" in comments
+	goNames map[string][]string // Go names of a C function, from "Implements:" in doc comments: "(*QP).Modify"
+	goTypes map[string]string   // Go type of an enumeration, from "with the values of enum" in comments
 	checked map[string]bool     // values of enumerations that headers.go compares with the C headers
-	makers  map[string][]string // of a type: the functions that return a pointer to it
+	makers  map[string][]string // functions that return a pointer to a type, by the name of the type
 	tests   map[string]*source  // tests and their helpers, by name
 }
 
-// source is a function of the tests: the names that it uses.
+// source is a test or a helper of tests, with the names that it uses.
 type source struct {
 	name string
 	uses map[string]bool
@@ -120,9 +120,9 @@ func (b *binding) constants(d *ast.GenDecl) {
 	}
 }
 
-// testOf returns the test that uses a Go name, itself or by its helpers: of those that have passed
-// on the most devices that with the fewest other names; "" if there is none. Tests that have a note
-// do not count: they provoke errors.
+// testOf returns a test that uses a Go name, directly or through helpers, or "" if no test does. It
+// prefers the test that has passed on the most devices, and among equals the test that uses the
+// fewest names. It ignores tests that have a note, because they provoke errors.
 func (b *binding) testOf(goName string, notes map[string]noted, seen map[string][]string) string {
 	best, least := "", 0
 	for _, name := range slices.Sorted(maps.Keys(b.tests)) {
@@ -138,8 +138,9 @@ func (b *binding) testOf(goName string, notes map[string]noted, seen map[string]
 	return best
 }
 
-// uses returns how many names a test uses, itself or by its helpers, if a Go name is among them,
-// and for a method of a pointer something that makes one; else 0.
+// uses returns how many names a test uses, directly or through helpers. It returns 0 if goName is
+// not among these names. If goName is a method of a pointer, uses also returns 0 unless the test
+// uses the pointer's type, or a function that returns such a pointer.
 func (b *binding) uses(test, goName string) int {
 	all := map[string]bool{}
 	b.reach(test, all)
@@ -153,7 +154,7 @@ func (b *binding) uses(test, goName string) int {
 	return len(all)
 }
 
-// reach adds the names that a function of the tests uses, and those of its helpers.
+// reach adds the names that a test or a helper uses, directly or through helpers, to the set all.
 func (b *binding) reach(name string, all map[string]bool) {
 	s := b.tests[name]
 	if s == nil {

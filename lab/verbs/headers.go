@@ -19,7 +19,7 @@ const (
 type function struct {
 	header string
 	name   string
-	inline bool   // the header has its body; else a library has it
+	inline bool   // true: the header has the body; false: a library has it
 	result string // the type: "struct ibv_pd *"
 	params string // with names, without the parentheses; "void" if there are none
 }
@@ -31,14 +31,14 @@ type enum struct {
 	values []string
 }
 
-// declared is what the installed headers declare, in their order.
+// declared is what the installed headers declare, in the order of the headers.
 type declared struct {
 	functions []function
 	enums     []enum
 }
 
-// readHeaders has the C preprocessor read the headers, and takes what stands in the two files
-// themselves.
+// readHeaders runs the C preprocessor on the two headers. It returns what the two files declare,
+// without the files that they include.
 func readHeaders() (declared, error) {
 	cc := exec.Command("cc", "-E", "-x", "c", "-")
 	cc.Stdin = strings.NewReader(fmt.Sprintf("#include <%s>\n#include <%s>\n", verbsHeader, cmHeader))
@@ -53,7 +53,7 @@ func readHeaders() (declared, error) {
 
 var (
 	marker = regexp.MustCompile(`^# \d+ "([^"]*)"`)
-	// An attribute has at most one pair of parentheses inside its two.
+	// Inside the two outer pairs of parentheses, an attribute has at most one further level.
 	attribute = regexp.MustCompile(`__attribute__\s*\(\((?:[^()]|\([^()]*\))*\)\)`)
 	spaces    = regexp.MustCompile(`\s+`)
 	named     = regexp.MustCompile(`(\w+)\s*\(`)
@@ -61,12 +61,13 @@ var (
 	valueName = regexp.MustCompile(`^\s*(\w+)`)
 )
 
-// parse splits preprocessed C into declarations and sorts them.
+// parse splits preprocessed C into declarations, and returns the functions and enumerations among
+// them.
 func parse(text string) (d declared) {
 	var header, declaredIn string
 	var b strings.Builder
 	depth := 0
-	body := false // of a function
+	body := false // inside the body of a function
 	for line := range strings.Lines(text) {
 		if m := marker.FindStringSubmatch(line); m != nil {
 			header = ""

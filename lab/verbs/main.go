@@ -1,11 +1,11 @@
-// Command verbs reads the installed headers and libraries of rdma-core and writes what follows from
-// them: cverbs/libcalls.h, by which cverbs calls the libraries, and docs/verbs.md, the table of
-// what cverbs binds.
+// Command verbs reads the installed headers and libraries of rdma-core and generates two files from
+// them: cverbs/libcalls.h, the list of functions that cverbs calls in the libraries, and
+// docs/verbs.md, the table of what cverbs binds.
 //
 //	go -C lab run ./verbs [DEVICE=FILE...]
 //
-// FILE is the output of go test -v ./cverbs on a device: the tests that have passed there go into
-// seen.tsv.
+// FILE is the output of go test -v ./cverbs on DEVICE. The command records in seen.tsv which tests
+// have passed on this device.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 	"strings"
 )
 
-// root is the repository's folder, seen from lab or below.
+// root returns the repository's folder. The working directory must be lab or a folder in it.
 func root() string {
 	dir, _ := os.Getwd()
 	for ; filepath.Base(dir) != "lab" && dir != "/"; dir = filepath.Dir(dir) {
@@ -30,7 +30,7 @@ func output(name string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// world is all that the page is made of.
+// world is all input of the page docs/verbs.md.
 type world struct {
 	d     declared
 	b     *binding

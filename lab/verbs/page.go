@@ -11,23 +11,24 @@ import (
 	"strings"
 )
 
-// noted is a line of notes.tsv: what the sources do not say of a function, an enumeration or a
+// noted is a line of notes.tsv: what the sources do not say about a function, an enumeration or a
 // test.
 type noted struct {
-	test string // the test of a function, where the tests do not show it by themselves
-	why  string // why a function is not bound, or has been run on no device; or what a test is about
+	test string // the test of a function, if it is not the one that testOf would choose
+	why  string // why a function is not bound or has run on no device; for a test, what the test does
 }
 
-// row is a line of the page.
+// row is the line of one function on the page.
 type row struct {
 	name, header string
 	goNames      []string
 	test         string
-	devices      []string // on which the test has passed
+	devices      []string // the devices on which the test has passed
 	why          string
 }
 
-// readTSV calls f with the columns of each line of a file in this folder, without its head.
+// readTSV calls f with the columns of each line of a file in this folder, except the line of
+// headings.
 func readTSV(name string, columns int, f func(c []string)) error {
 	file, err := os.Open(filepath.Join(root(), "lab/verbs", name))
 	if err != nil {
@@ -47,7 +48,7 @@ func readTSV(name string, columns int, f func(c []string)) error {
 	return lines.Err()
 }
 
-// rows returns a line for each function of the headers that programs may call.
+// rows returns a row for each function of the headers that programs may call.
 func rows(d declared, b *binding, notes map[string]noted, seen map[string][]string) (all []row) {
 	for _, f := range d.functions {
 		if strings.HasPrefix(f.name, "_") {
@@ -74,7 +75,7 @@ have a function or an enumeration that is not here.
 
 `
 
-// page returns docs/verbs.md.
+// page returns the text of docs/verbs.md.
 func page(d declared, b *binding, all []row, notes map[string]noted) string {
 	var out strings.Builder
 	bound, run, built, tested := 0, 0, 0, 0
@@ -136,7 +137,7 @@ func code(names []string) string {
 	return strings.Join(s, ", ")
 }
 
-// problems returns what is missing in the notes and the tests, or wrong in them.
+// problems returns a message for each thing that is missing or wrong in the notes and the tests.
 func problems(d declared, b *binding, all []row, notes map[string]noted) (found []string) {
 	say := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
 	known := map[string]bool{}
@@ -175,7 +176,7 @@ func problems(d declared, b *binding, all []row, notes map[string]noted) (found 
 
 var passed = regexp.MustCompile(`^--- (PASS|FAIL|SKIP): (Test\w+) `)
 
-// record reads the output of go test -v on a device, and replaces what was seen there.
+// record reads the output of go test -v on a device, and replaces the device's entries in seen.
 func record(device, file string, seen map[string][]string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -187,13 +188,13 @@ func record(device, file string, seen map[string][]string) error {
 	for line := range strings.Lines(string(text)) {
 		if m := passed.FindStringSubmatch(strings.TrimRight(line, "\r\n")); m != nil && m[1] == "PASS" {
 			seen[m[2]] = append(seen[m[2]], device)
-			slices.Sort(seen[m[2]]) // the page and seen.tsv have them in this order
+			slices.Sort(seen[m[2]]) // the page and seen.tsv list the devices in this order
 		}
 	}
 	return nil
 }
 
-// seenText is the text of seen.tsv.
+// seenText returns the text of seen.tsv.
 func seenText(seen map[string][]string) string {
 	var b strings.Builder
 	b.WriteString("test\tpassed on\n")

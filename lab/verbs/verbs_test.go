@@ -36,8 +36,8 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// TestParse: of a file, and of those alone, come functions with bodies and without, and
-// enumerations.
+// TestParse: parse returns the functions, with and without bodies, and the enumerations of the two
+// headers, and nothing of other files.
 func TestParse(t *testing.T) {
 	d := parse(`# 1 "/usr/include/infiniband/other.h" 1
 int other(void);
@@ -80,8 +80,8 @@ OTHER(int, third, V_1, (int a), (a))
 	assert.ErrorContains(t, err, "third")
 }
 
-// TestCalls: cverbs has each function of the libraries that it calls, by the version that they
-// have, and none that it does not call: headers that lack such a one must do.
+// TestCalls: cverbs/libcalls.h lists each library function that cverbs calls, with its symbol
+// version. It lists no other function, because older headers may lack that function.
 func TestCalls(t *testing.T) {
 	d := installed(t)
 	version, err := versions()
@@ -93,8 +93,8 @@ func TestCalls(t *testing.T) {
 	assert.Equal(t, read(t, "cverbs/libcalls.h"), want, "go -C lab run ./verbs")
 }
 
-// TestPage: docs/verbs.md has a line for each function and enumeration of the installed headers,
-// each function that is bound has a test that calls it, and each other one a reason.
+// TestPage: docs/verbs.md has a line for each function and enumeration of the installed headers.
+// Each function that is bound has a test that calls it, and each other function has a reason.
 func TestPage(t *testing.T) {
 	d := installed(t)
 	w, err := readWorld()
@@ -106,7 +106,7 @@ func TestPage(t *testing.T) {
 	for _, r := range w.rows() {
 		assert.Check(t, strings.Contains(have, "\n| `"+r.name+"` |"), "docs/verbs.md lacks %s", r.name)
 	}
-	if strings.Count(have, "\n| `") == strings.Count(w.page(), "\n| `") { // the headers that it was made from
+	if strings.Count(have, "\n| `") == strings.Count(w.page(), "\n| `") { // the page was generated from these headers
 		assert.Equal(t, have, w.page(), "go -C lab run ./verbs")
 	}
 	for test := range w.seen {
@@ -114,7 +114,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestProblems: what the page does not allow is found, each alone.
+// TestProblems: problems finds each kind of error in the page, each alone.
 func TestProblems(t *testing.T) {
 	good := func() (declared, *binding, map[string]noted, map[string][]string) {
 		return declared{
@@ -127,7 +127,7 @@ func TestProblems(t *testing.T) {
 				makers:  map[string][]string{"T": {"NewT"}},
 				tests: map[string]*source{
 					"TestBoth":  {"TestBoth", map[string]bool{"helper": true, "A": true, "C": true}},
-					"TestOther": {"TestOther", map[string]bool{"A": true}}, // of another type
+					"TestOther": {"TestOther", map[string]bool{"A": true}}, // a method of another type
 					"TestBad":   {"TestBad", map[string]bool{"A": true, "NewT": true}},
 					"TestA":     {"TestA", map[string]bool{"helper": true}},
 					"TestC":     {"TestC", map[string]bool{"C": true}},
@@ -181,7 +181,8 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// TestRecord: what has passed on a device replaces what had; other devices keep theirs.
+// TestRecord: the tests that have passed on a device replace the device's old entries. Entries of
+// other devices stay.
 func TestRecord(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
 	assert.NilError(t, os.WriteFile(log, []byte("=== RUN   TestA\n--- PASS: TestA (0.00s)\r\n"+

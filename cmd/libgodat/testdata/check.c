@@ -1,9 +1,9 @@
 // Checks a DAT 2.0 provider through libdat2: both ends of a connection in one process.
 //
 //   cc -o check check.c -ldat2 -lpthread
-//   check IA            checks; the last line is ok
+//   check IA            runs the checks; the last line is ok
 //   check IA strict     checks what the word strict in dat.conf changes
-//   check IA bench      the cost of an empty dequeue, a post, and a post and its completion
+//   check IA bench      prints the cost of an empty dequeue, a post, a post and its completion
 //
 // The costs are processor time of the calling thread. A failed check prints its line and ends the
 // program.
@@ -25,7 +25,7 @@
 #define ERR(type, sub) (DAT_CLASS_ERROR | (type) | (sub))
 #define SECOND 1000000
 #define PATIENCE (60 * SECOND)
-#define QUAL 15350 // below the ports that a kernel gives to outgoing connections: on tcp it is one of the host
+#define QUAL 15350 // on tcp it is a TCP port, below those that a kernel gives to outgoing connections
 
 #define is(call, want)                                                                                          \
 	do {                                                                                                    \
@@ -83,7 +83,7 @@ static void open_end(end *e)
 	is(dat_lmr_create(ia, DAT_MEM_TYPE_VIRTUAL, region, SIZE, e->pz, DAT_MEM_PRIV_ALL_FLAG, DAT_VA_TYPE_VA, &e->lmr,
 			  &e->lkey, &e->rkey, &size, &address),
 	   DAT_SUCCESS);
-	must(size >= SIZE && address == (uintptr_t)e->memory); // registered where it is
+	must(size >= SIZE && address == (uintptr_t)e->memory); // registered in place
 }
 
 static DAT_EVENT event(DAT_EVD_HANDLE evd, DAT_EVENT_NUMBER number)
@@ -100,7 +100,7 @@ static DAT_EVENT event(DAT_EVD_HANDLE evd, DAT_EVENT_NUMBER number)
 	return ev;
 }
 
-// same_addr compares addresses without their ports; an adapter has one of IPv4 or IPv6.
+// same_addr compares two addresses of IPv4 or IPv6, without their ports.
 static int same_addr(DAT_IA_ADDRESS_PTR x, DAT_IA_ADDRESS_PTR y)
 {
 	const struct sockaddr_in6 *p = (void *)x, *q = (void *)y;
@@ -136,7 +136,7 @@ static void connect_ends(end *a, end *b)
 	must(!memcmp(param.private_data, request, sizeof request));
 	is(dat_ep_query(a->ep, DAT_EP_FIELD_ALL, &from), DAT_SUCCESS);
 	must(from.remote_port_qual == QUAL && same_addr(from.remote_ia_address_ptr, ia_attr.ia_address_ptr));
-	must(same_addr(param.remote_ia_address_ptr, ia_attr.ia_address_ptr)); // the requester is of this adapter, too
+	must(same_addr(param.remote_ia_address_ptr, ia_attr.ia_address_ptr)); // the requester uses this adapter too
 	is(dat_cr_accept(cr, b->ep, sizeof answer, (void *)answer), DAT_SUCCESS);
 	is(dat_cr_query(cr, DAT_CR_FIELD_ALL, &param), ERR(DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_CR));
 	ev = event(a->connect, DAT_CONNECTION_EVENT_ESTABLISHED);
@@ -218,7 +218,7 @@ static void check_transfers(end *a, end *b)
 	must(!strcmp(a->memory + 2000, "written"));
 
 	l[0] = local(a, 0, 8);
-	l[0].lmr_context ^= 0x5a5a5a; // no region's
+	l[0].lmr_context ^= 0x5a5a5a; // the context of no region
 	is(dat_ep_post_send(a->ep, 1, l, cookie(4), DAT_COMPLETION_DEFAULT_FLAG),
 	   ERR(DAT_PRIVILEGES_VIOLATION, DAT_PRIVILEGES_READ));
 
@@ -262,7 +262,8 @@ static void check_transfers(end *a, end *b)
 	}
 }
 
-// Suppressed requests make no events, and give their places back though nobody dequeues.
+// Suppressed requests make no events. Their places in the queue become free although the program
+// does not dequeue.
 static void check_suppressed(end *a, end *b)
 {
 	DAT_LMR_TRIPLET l = local(a, 0, 8);
@@ -301,9 +302,9 @@ static void check_handles(end *a)
 	must(got.as_64 == set.as_64);
 	is(dat_get_handle_type(pz, &type), DAT_SUCCESS);
 	must(type == DAT_HANDLE_TYPE_PZ);
-	is(dat_lmr_free(pz), ERR(DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_LMR)); // of another kind
+	is(dat_lmr_free(pz), ERR(DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_LMR)); // the handle is of another kind
 	is(dat_pz_free(pz), DAT_SUCCESS);
-	for (int i = 0; i < 1000; i++) { // others come and go meanwhile
+	for (int i = 0; i < 1000; i++) { // the handle is not reused soon
 		is(dat_pz_create(ia, &other), DAT_SUCCESS);
 		must(other != pz);
 		is(dat_pz_free(other), DAT_SUCCESS);
@@ -320,7 +321,7 @@ static void check_handles(end *a)
 			  DAT_CONNECT_DEFAULT_FLAG),
 	   ERR(DAT_INVALID_STATE, DAT_INVALID_STATE_EP_CONNECTED));
 
-	// An empty queue, as C DAPL answers.
+	// The code for an empty queue is the same as in C DAPL.
 	is(dat_evd_dequeue(a->recv, &ev), DAT_QUEUE_EMPTY);
 	is(dat_evd_dequeue(a->connect, &ev), ERR(DAT_QUEUE_EMPTY, 0));
 
@@ -333,7 +334,7 @@ static void check_handles(end *a)
 	is(dat_evd_free(evd), DAT_SUCCESS);
 }
 
-// Objects answer queries with what they were made with.
+// Queries of objects return the values with which the objects were created.
 static void check_queries(end *a)
 {
 	DAT_EVD_PARAM evd_param;
@@ -345,7 +346,7 @@ static void check_queries(end *a)
 	DAT_EP_PARAM ep_param;
 	DAT_EP_ATTR asked, *got = &ep_param.ep_attr;
 
-	memset(&asked, 0, sizeof asked); // each attribute has a value of its own
+	memset(&asked, 0, sizeof asked); // each attribute gets a different value
 	asked.max_recv_dtos = 7;
 	asked.max_request_dtos = 9;
 	asked.max_recv_iov = 1;
@@ -375,7 +376,7 @@ static void check_queries(end *a)
 	is(dat_evd_free(evd), DAT_SUCCESS);
 }
 
-// A second adapter whose asynchronous events go to the first one's dispatcher.
+// The asynchronous events of a second adapter go to the dispatcher of the first.
 static void check_async(const char *name)
 {
 	DAT_EVD_HANDLE same = async, got;
@@ -388,7 +389,7 @@ static void check_async(const char *name)
 	is(dat_ia_close(other, DAT_CLOSE_GRACEFUL_FLAG), DAT_SUCCESS);
 }
 
-// Arguments that a call refuses, and some that it must not.
+// Arguments that calls must refuse, and some that they must accept.
 static void check_arguments(end *a)
 {
 	DAT_LMR_TRIPLET l = local(a, 0, 8);
@@ -406,7 +407,7 @@ static void check_arguments(end *a)
 		uint32_t rest[200];
 	} fake = {.provider = *(void **)a->pz};
 
-	for (int i = 0; i < 200; i++) // no handle of the provider, but its second one would have this slot
+	for (int i = 0; i < 200; i++) // fake looks like a handle, but the provider did not make it
 		fake.rest[i] = 1;
 	is(dat_evd_query(&fake, 0, NULL), ERR(DAT_INVALID_HANDLE, 0));
 	is(dat_rsp_free(a->pz), ERR(DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_RSP));
@@ -415,7 +416,7 @@ static void check_arguments(end *a)
 	is(dat_ep_post_send(a->ep, 1, NULL, cookie(0), DAT_COMPLETION_DEFAULT_FLAG),
 	   ERR(DAT_INVALID_PARAMETER, DAT_INVALID_ARG2));
 	is(dat_evd_create(ia, 4, DAT_HANDLE_NULL, DAT_EVD_SOFTWARE_FLAG, &evd), DAT_SUCCESS);
-	is(dat_evd_post_se(evd, &ev), ERR(DAT_INVALID_PARAMETER, DAT_INVALID_ARG2)); // of another stream
+	is(dat_evd_post_se(evd, &ev), ERR(DAT_INVALID_PARAMETER, DAT_INVALID_ARG2)); // the event belongs to another stream
 	is(dat_evd_post_se(evd, NULL), ERR(DAT_INVALID_PARAMETER, DAT_INVALID_ARG2));
 	is(dat_evd_dequeue(evd, &ev), ERR(DAT_QUEUE_EMPTY, 0));
 	is(dat_evd_free(evd), DAT_SUCCESS);
@@ -427,7 +428,7 @@ static void check_arguments(end *a)
 		is(dat_rmr_bind(rmr, DAT_HANDLE_NULL, &l, DAT_MEM_PRIV_REMOTE_READ_FLAG, DAT_VA_TYPE_ZB, a->ep, cookie(0),
 				DAT_COMPLETION_DEFAULT_FLAG, &context),
 		   ERR(DAT_MODEL_NOT_SUPPORTED, 0));
-		l.lmr_context ^= 0x5a5a5a; // no region's
+		l.lmr_context ^= 0x5a5a5a; // the context of no region
 		is(dat_rmr_bind(rmr, DAT_HANDLE_NULL, &l, DAT_MEM_PRIV_REMOTE_READ_FLAG, DAT_VA_TYPE_VA, a->ep, cookie(0),
 				DAT_COMPLETION_DEFAULT_FLAG, &context),
 		   ERR(DAT_INVALID_PARAMETER, DAT_INVALID_ARG3));
@@ -462,7 +463,8 @@ static void check_arguments(end *a)
 	is(dat_ep_free(ep), DAT_SUCCESS);
 }
 
-// An endpoint with a shared queue may come with the attributes of one without, as in C DAPL.
+// An endpoint with a shared queue may be created with the attributes of an endpoint without one, as
+// in C DAPL.
 static void check_shared(end *a)
 {
 	DAT_SRQ_ATTR srq_attr = {.max_recv_dtos = 8, .max_recv_iov = 1, .low_watermark = DAT_SRQ_LW_DEFAULT};
@@ -491,7 +493,7 @@ static void check_shared(end *a)
 	is(dat_srq_free(srq), DAT_SUCCESS);
 }
 
-// What a program asks for, and hears, about receives and reads that it does not want.
+// Read depths of 0 stay 0, and each receive above the soft watermark makes an event.
 static void check_limits(end *a)
 {
 	DAT_EP_HANDLE ep;
@@ -515,7 +517,7 @@ static void check_limits(end *a)
 	is(dat_ep_free(ep), DAT_SUCCESS);
 }
 
-static int strict; // dat.conf says so
+static int strict; // the word strict is in dat.conf
 
 // Completion flags of endpoints that share a dispatcher: C DAPL notifies of every completion.
 static void check_flags(end *a)
@@ -546,14 +548,14 @@ static void check_flags(end *a)
 		if (strict)
 			continue;
 		is(dat_ep_post_recv(ep[i], 1, &l, cookie(i), DAT_COMPLETION_UNSIGNALLED_FLAG), DAT_SUCCESS);
-		is(dat_evd_wait(all, 0, 2, &ev, &more), ERR(DAT_TIMEOUT_EXPIRED, 0)); // any threshold
+		is(dat_evd_wait(all, 0, 2, &ev, &more), ERR(DAT_TIMEOUT_EXPIRED, 0)); // any threshold is allowed
 		is(dat_ep_free(ep[i]), DAT_SUCCESS);
 	}
 	is(dat_evd_free(all), DAT_SUCCESS);
 }
 
-// An adapter has the InfiniBand extension if it has one of its operations. The extension's flag
-// needs no stream of its own, and stays in the flags.
+// An adapter has the InfiniBand extension if it has one of the extension's operations. The
+// extension's flag of an EVD does not add a stream, and a query returns the flag.
 static void check_extension(void)
 {
 	const DAT_EVD_FLAGS flags = DAT_EVD_DTO_FLAG | DAT_IB_EVD_EXTENSION_FLAG;
@@ -591,8 +593,8 @@ static void check_no_attributes(end *a)
 	is(dat_srq_free(srq), DAT_SUCCESS);
 }
 
-// Requests to reserved service points name them, and connection events endpoints that are freed.
-// The connection events go to a dispatcher of another adapter.
+// Events of requests name the reserved service points, and connection events name endpoints that
+// have been freed. The connection events go to a dispatcher of another adapter.
 static void check_reserved(const char *name)
 {
 	DAT_EVD_HANDLE others = DAT_HANDLE_NULL, conn, requests;
@@ -712,7 +714,7 @@ static void close_end(end *e)
 	free(e->memory);
 }
 
-// Waits of several threads, each for software events that the next thread posts.
+// Several threads wait, each for a software event that the thread before it posts.
 
 enum { THREADS = 16, ROUNDS = 200 };
 static DAT_EVD_HANDLE circle[THREADS];
@@ -746,7 +748,7 @@ static void check_threads(void)
 		is(dat_evd_free(circle[i]), DAT_SUCCESS);
 }
 
-static double seconds(void) // of the processor: other programs count not
+static double seconds(void) // processor time of this thread, without that of other programs
 {
 	struct timespec t;
 

@@ -1,11 +1,11 @@
-// The manners of a DAT 2.0 provider as a guest in a C program: it leaves the program's signals,
-// stacks and threads alone.
+// Checks how a DAT 2.0 provider behaves inside a C program: it leaves the program's signals, stacks
+// and threads alone.
 //
 //   cc -o host host.c -ldat2 -lpthread -ldl
-//   host             the names of the tests
-//   host IA TEST     the last line is ok
+//   host             prints the names of the tests
+//   host IA TEST     runs a test; the last line is ok
 //
-// A test is a process of its own. A check that fails prints its line and ends the program.
+// Each test runs in a process of its own. A check that fails prints its line and ends the program.
 
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -154,7 +154,8 @@ static volatile sig_atomic_t hits;
 
 static void hit(int sig) { hits++; }
 
-// large fills 128 KiB of locals, which overwrites what lies below a smaller stack; it formats text.
+// large is a handler that needs a large stack. It fills 128 KiB of locals, which would overwrite
+// what lies below a smaller stack, and formats text.
 static void large(int sig)
 {
 	char frame[128 << 10], text[100];
@@ -167,7 +168,7 @@ static void large(int sig)
 	hits++;
 }
 
-// under_signals polls and transfers for a second while SIGALRM comes.
+// under_signals polls and transfers for a second, while SIGALRM arrives every millisecond.
 static void under_signals(void)
 {
 	struct itimerval often = {{0, 1000}, {0, 1000}}, never = {{0, 0}, {0, 0}};
@@ -184,14 +185,14 @@ static void under_signals(void)
 
 static void t_handler_after(void)
 {
-	setenv("GOGC", "1", 1); // stacks are often halved
+	setenv("GOGC", "1", 1); // so that the garbage collector often halves stacks
 	open_ia();
 	connect_pair();
 	handle(SIGALRM, large);
 	under_signals();
 }
 
-static void t_handler_before(void) // its stack is the one that Go gives it: 32 KiB
+static void t_handler_before(void) // Go gives such a handler a stack of 32 KiB
 {
 	handle(SIGALRM, hit);
 	open_ia();
@@ -204,7 +205,7 @@ static DAT_EVD_HANDLE ticks;
 static void call(int sig)
 {
 	DAT_EVENT ev = {.event_number = DAT_SOFTWARE_EVENT};
-	DAT_RETURN ret = dat_evd_post_se(ticks, &ev); // refused if it has interrupted another call
+	DAT_RETURN ret = dat_evd_post_se(ticks, &ev); // refused if the signal has interrupted another call
 
 	must(ret == DAT_SUCCESS || DAT_GET_TYPE(ret) == DAT_QUEUE_FULL || DAT_GET_TYPE(ret) == DAT_INVALID_STATE);
 	hits++;
@@ -256,7 +257,7 @@ static void t_signals_after(void)
 	all_kinds();
 }
 
-static void t_sigwait(void) // of signals that are blocked after the adapter has been opened
+static void t_sigwait(void) // the signals are blocked after the adapter has been opened
 {
 	sigset_t set;
 	int sig;
@@ -374,7 +375,7 @@ static void t_monitor(void) // does not wake up all the time while a thread poll
 	must(most < 700);
 }
 
-static void t_interrupt(void) // however early in a wait; on a busy host the signal may come before it
+static void t_interrupt(void) // signals end a wait at any time; on a busy host a signal may come before the wait
 {
 	DAT_EVD_HANDLE evd;
 	timer_t timers[2];
@@ -489,7 +490,7 @@ static double slow;
 
 static void polling(int i) { slow = polls(); }
 
-static double reads(void) // of what a thread whose stack Go does not know costs in each call
+static double reads(void) // each call of a thread whose stack Go does not know reads this file
 {
 	double start = now();
 	char buffer[4096];
@@ -549,7 +550,7 @@ static void t_cancel(void) // a cancelled wait takes no event
 		post(evd);
 		is(dat_evd_wait(evd, PATIENCE, 1, &ev, &more), DAT_SUCCESS);
 	}
-	for (int i = 0; i < 200; i++) { // as the event comes
+	for (int i = 0; i < 200; i++) { // cancels while the event comes
 		must(!pthread_create(&t, NULL, wait_for_ever, evd));
 		usleep(12000);
 		post(evd);
@@ -572,7 +573,9 @@ static void *refused(void *arg) // a thread that the child has started
 	return arg;
 }
 
-static void own_handlers(void) // Go's would wait for threads that the child does not have
+// own_handlers checks that a child has the program's handlers. Go's handlers would wait for threads
+// that the child does not have.
+static void own_handlers(void)
 {
 	static const int handled[] = {SIGSEGV, SIGBUS, SIGFPE, SIGPIPE, SIGURG};
 	struct sigaction a;
@@ -581,7 +584,7 @@ static void own_handlers(void) // Go's would wait for threads that the child doe
 		must(!sigaction(handled[i], NULL, &a) && a.sa_handler == (handled[i] == SIGBUS ? hit : SIG_DFL));
 }
 
-static void t_fork(void) // DAT is not to be had in the child, which can do all else
+static void t_fork(void) // the child can do everything except use DAT
 {
 	DAT_EVENT ev;
 	pthread_t t;
@@ -610,7 +613,7 @@ static void t_fork(void) // DAT is not to be had in the child, which can do all 
 	must(!system("true"));
 }
 
-static void t_lines(void) // of one name, one for each safety
+static void t_lines(void) // a name may have a line in dat.conf for each value of thread safety
 {
 	DAT_IA_HANDLE of[3];
 
@@ -709,7 +712,7 @@ static void t_threads(void)
 	join_threads(t, 64);
 }
 
-static void t_profile(void) // SIGPROF comes to the thread that uses the processor, of those that let it
+static void t_profile(void) // SIGPROF goes to the running thread, or to another one that does not block it
 {
 	struct itimerval often = {{0, 1000}, {0, 1000}};
 	pthread_t t[4];
@@ -762,8 +765,8 @@ static void *starts_children(void *end)
 	return NULL;
 }
 
-// Children of several kinds, of a thread that calls DAT and of one that does not, beside threads
-// that are in calls.
+// Children of several kinds are started by a thread that calls DAT, and by one that does not call
+// it. Meanwhile other threads are in calls.
 static void t_children(void)
 {
 	pthread_t t[5];
@@ -787,7 +790,7 @@ static void *one_call(void *arg)
 	return NULL;
 }
 
-static long mapped(void) // pages
+static long mapped(void) // the number of pages
 {
 	long pages = 0;
 	FILE *f = fopen("/proc/self/statm", "r");
@@ -797,7 +800,8 @@ static long mapped(void) // pages
 	return pages;
 }
 
-// Short threads leave no stack behind; the C library's heap may grow by two of its arenas.
+// Threads that have ended leave no stack behind; the C library's heap may grow by two of its
+// arenas.
 static void t_short_threads(void)
 {
 	pthread_t t;
@@ -850,7 +854,7 @@ static void t_dlclose(void)
 	}
 }
 
-static void t_two_libraries(void) // SECOND is an adapter of another copy of the provider
+static void t_two_libraries(void) // $SECOND names an adapter of another copy of the provider
 {
 	DAT_EVD_HANDLE other = DAT_HANDLE_NULL;
 	DAT_PZ_HANDLE zone;
@@ -883,7 +887,7 @@ static void t_few_files(void)
 	transfer(10);
 }
 
-static void t_address_space(void) // 2 GiB are enough
+static void t_address_space(void) // 2 GiB of address space are enough
 {
 	struct rlimit r = {(rlim_t)2 << 30, (rlim_t)2 << 30};
 
@@ -893,7 +897,7 @@ static void t_address_space(void) // 2 GiB are enough
 	transfer(1000);
 }
 
-static long resident(void) // bytes
+static long resident(void) // the number of bytes
 {
 	long all, pages = 0;
 	FILE *f = fopen("/proc/self/statm", "r");
@@ -903,7 +907,7 @@ static long resident(void) // bytes
 	return pages * sysconf(_SC_PAGESIZE);
 }
 
-static void t_locked_memory(void) // what Go has only reserved does not become resident
+static void t_locked_memory(void) // memory that Go has only reserved does not become resident
 {
 	struct rlimit r;
 
@@ -911,7 +915,7 @@ static void t_locked_memory(void) // what Go has only reserved does not become r
 	connect_pair();
 	must(!getrlimit(RLIMIT_MEMLOCK, &r));
 	if (mlockall(MCL_CURRENT | MCL_FUTURE)) {
-		must(errno == EPERM || r.rlim_cur != RLIM_INFINITY); // not allowed to
+		must(errno == EPERM || r.rlim_cur != RLIM_INFINITY); // this process may not lock memory
 		return;
 	}
 	transfer(1000);

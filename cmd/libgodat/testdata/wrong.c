@@ -1,11 +1,11 @@
 // Calls a DAT 2.0 provider with wrong arguments through libdat2, each in a process of its own.
 //
 //   cc -o wrong wrong.c -ldat2
-//   wrong IA         all: a line for each call whose answer is not the one that is wanted
-//   wrong IA NAME    one: prints its DAT_RETURN
+//   wrong IA         runs all cases; prints a line for each answer that is not the wanted one
+//   wrong IA NAME    runs one case, and prints its DAT_RETURN
 //
-// A call must return a code of the wanted type, and subtype where one is wanted; it must not end or
-// stop the program.
+// A call must return a code of the wanted type, and of the wanted subtype if the case names one. It
+// must neither end the program nor block.
 
 #include <netinet/in.h>
 #include <stdint.h>
@@ -20,9 +20,9 @@
 #include <dat2/dat_ib_extensions.h>
 
 #define PATIENCE (60 * 1000000)
-enum { QUAL = 15450, SIZE = 65536, LIMIT = 120 }; // LIMIT: seconds of one case
+enum { QUAL = 15450, SIZE = 65536, LIMIT = 120 }; // LIMIT: seconds that a case may take
 
-// What a case wants instead of a type.
+// What a case may want instead of a type.
 enum { ERROR = -1, ANY = -2 };
 
 static DAT_IA_HANDLE ia, ia2;
@@ -186,10 +186,10 @@ static struct {
 	int want;
 } cases[400];
 static int n_cases;
-static const char *chosen; // NULL: only the names of the cases
+static const char *chosen; // NULL: record the names of the cases, run none
 static DAT_RETURN answer;
 
-// CASE(name, wanted type, perhaps with the subtype, call, what goes before...)
+// CASE(name, wanted type, which may include a subtype, call, statements before the call...)
 #define CASE(label, type, call, ...)                                                                            \
 	do {                                                                                                    \
 		if (!chosen) {                                                                                  \
@@ -478,7 +478,7 @@ static void all(void)
 		groups[i]();
 }
 
-// judge runs a case in a process and returns what is wrong with its end, NULL if nothing.
+// judge runs a case in a process of its own, and returns what is wrong with the result, or NULL.
 static const char *judge(char *self, int i)
 {
 	static char text[300];

@@ -1,6 +1,6 @@
-// Command genstub writes cverbs/stub.go: the exported API of the linux && cgo build with the same
-// documentation, in which every constructor and method returns ErrNotSupported. go generate runs
-// it.
+// Command genstub writes cverbs/stub.go, which has the exported API of the linux && cgo build with
+// the same documentation. In stub.go every constructor and method returns ErrNotSupported. go
+// generate runs genstub.
 package main
 
 import (

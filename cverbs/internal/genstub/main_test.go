@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// stub.go exports what the linux && cgo build exports: it equals what genstub generates now.
+// stub.go equals what genstub generates now, so it exports what the linux && cgo build exports.
 func TestStubIsUpToDate(t *testing.T) {
 	want, err := generate("../..")
 	assert.NilError(t, err)

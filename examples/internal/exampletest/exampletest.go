@@ -31,7 +31,8 @@ func Main(m *testing.M, example func()) {
 	leaktest.Main(m)
 }
 
-// Device returns the device of GODAT_TEST_DEVICE, and skips the test without one.
+// Device returns the device of GODAT_TEST_DEVICE. It skips the test if the variable names no
+// device.
 func Device(t *testing.T) string {
 	t.Helper()
 	device := os.Getenv("GODAT_TEST_DEVICE")
@@ -41,8 +42,8 @@ func Device(t *testing.T) string {
 	return device
 }
 
-// Inside skips a test that uses mem0 if the test run is short and on a device. Other test runs
-// include it.
+// Inside skips a test on mem0 if the run is short and GODAT_TEST_DEVICE is set. Other runs include
+// the test.
 func Inside(t *testing.T) {
 	t.Helper()
 	if testing.Short() && os.Getenv("GODAT_TEST_DEVICE") != "" {

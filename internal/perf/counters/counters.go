@@ -17,7 +17,7 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Source is where counters come from. Tests set its fields.
+// Source says where to read counters. Tests set its fields.
 type Source struct {
 	Root   string                                         // prefix of the paths in /sys
 	Driver func(netdev string) (map[string]uint64, error) // statistics of a network device's driver
@@ -26,8 +26,8 @@ type Source struct {
 // System returns the source of this host.
 func System() Source { return Source{Root: "/", Driver: driverStatistics} }
 
-// NetDevice returns the name of a port's network device, "" if the port has none in this network
-// namespace. The argument port is the port's folder below the root:
+// NetDevice returns the name of a port's network device, or "" if the port has none in this network
+// namespace. The argument port is the port's folder below Root, for example
 // sys/class/infiniband/mlx5_0/ports/1.
 func (s Source) NetDevice(port string) string {
 	files, _ := filepath.Glob(filepath.Join(s.Root, port, "gid_attrs/ndevs/*"))
@@ -40,9 +40,9 @@ func (s Source) NetDevice(port string) string {
 }
 
 // Read returns counters by name. The port's counters have the kernel's names. The names of the
-// network device's statistics begin with "netdev_", the names of its driver's pause frames with
-// "ethtool_". netdev is "" if there is no network device. Counters that cannot be read are left
-// out.
+// network device's statistics begin with "netdev_". The names of its driver's counters of pause
+// frames begin with "ethtool_". The caller passes "" as netdev if the port has no network device.
+// Counters that cannot be read are left out.
 func (s Source) Read(port, netdev string) result.Counters {
 	all := result.Counters{}
 	s.folder(all, port+"/counters", "")
@@ -55,8 +55,8 @@ func (s Source) Read(port, netdev string) result.Counters {
 	return all
 }
 
-// Pauses returns the counters of pause frames of a network device's driver, nil if they cannot be
-// read. Each priority of PFC has a counter of its own: ethtool_rx_prio3_pause.
+// Pauses returns the pause frame counters of a network device's driver, or nil if they cannot be
+// read. With PFC each priority has its own counter, for example ethtool_rx_prio3_pause.
 func (s Source) Pauses(netdev string) result.Counters {
 	stats, err := s.Driver(netdev)
 	if err != nil {
@@ -71,8 +71,8 @@ func (s Source) Pauses(netdev string) result.Counters {
 	return all
 }
 
-// folder adds a counter for each file of a folder that holds a number, except the file lifespan,
-// which is a setting.
+// folder reads the files of a folder and adds a counter for each one that contains a number. It
+// skips the file lifespan, which is a setting.
 func (s Source) folder(all result.Counters, folder, prefix string) {
 	files, _ := filepath.Glob(filepath.Join(s.Root, folder, "*"))
 	for _, file := range files {

@@ -10,7 +10,7 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// host makes a source with the files of a port and its network device, as the kernel shows them.
+// host returns a source that reads the given files of a port and its network device.
 func host(t *testing.T, driver map[string]uint64, files map[string]string) Source {
 	root := t.TempDir()
 	for name, text := range files {
@@ -28,8 +28,8 @@ func host(t *testing.T, driver map[string]uint64, files map[string]string) Sourc
 
 const port = "sys/class/infiniband/mlx5_0/ports/2"
 
-// Every counter of the port is read, also of the second port, and what is no number is left out. Of
-// the network device there are its statistics, and of its driver the pause frames.
+// Read returns every counter of the port, also of a second port, and skips what is not a number. It
+// returns the statistics of the network device, and its driver's counters of pause frames.
 func TestRead(t *testing.T) {
 	files := map[string]string{
 		port + "/counters/port_xmit_data": "4294967296\n", port + "/counters/port_rcv_errors": "0\n",
@@ -51,7 +51,7 @@ func TestRead(t *testing.T) {
 	assert.Equal(t, s.NetDevice("sys/class/infiniband/none/ports/1"), "")
 }
 
-// No pause frames, and a driver that does not say, are two things.
+// A driver without pause frames differs from a driver whose statistics cannot be read.
 func TestPauses(t *testing.T) {
 	quiet := host(t, map[string]uint64{"rx_bytes": 1}, nil)
 	assert.Assert(t, quiet.Pauses("eth1") != nil && len(quiet.Pauses("eth1")) == 0)

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// counters reports the port's counters of errors and congestion, and the pause frames of PFC by
+// counters reports a port's counters of errors and congestion, and its PFC pause frames per
 // priority.
 func (d *doctor) counters(name, port, netdev string) {
 	all := d.source.Read(port, "")

@@ -30,7 +30,7 @@ func (d *doctor) devices() {
 		return
 	}
 	d.libraries(all)
-	if why := udat.WhyNoDevices(); why != nil && Worst(d.findings) < Fail { // else the failure above is the reason
+	if why := udat.WhyNoDevices(); why != nil && Worst(d.findings) < Fail { // otherwise the failure above says why
 		d.find(Note, "", "%v", strings.ReplaceAll(why.Error(), "\n", "; "))
 	}
 	for _, dev := range all {
@@ -59,8 +59,9 @@ func (d *doctor) devices() {
 	}
 }
 
-// libraries reports the devices of the kernel that libibverbs does not list because it has no
-// provider library for them. It omits devices that have already been reported as unusable.
+// libraries reports the devices that the kernel has but libibverbs does not list, because it lacks
+// a provider library for them. Devices in d.unusable have been reported before, so libraries skips
+// them.
 func (d *doctor) libraries(listed []cverbs.DeviceInfo) {
 	entries, _ := os.ReadDir(d.path("sys/class/infiniband"))
 	for _, e := range entries {
@@ -149,8 +150,8 @@ func orName(netdev string) string {
 	return netdev
 }
 
-// mtu reports a network device whose MTU limits the port's MTU. A network device needs about 60
-// bytes more than the port's MTU, for the headers of RoCE.
+// mtu reports that the MTU of a port's network device limits the port's MTU. The network device's
+// MTU must be about 60 bytes larger, for the headers of RoCE.
 func (d *doctor) mtu(name, netdev string, p cverbs.PortAttr) {
 	var have int
 	if _, err := fmt.Sscan(d.line("sys/class/net/"+netdev+"/mtu"), &have); err != nil ||

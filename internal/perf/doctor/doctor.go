@@ -1,5 +1,5 @@
-// Package doctor checks whether RDMA works on this host, and if not, finds out why and what to do.
-// Command datperf imports it.
+// Package doctor checks whether RDMA works on this host. If not, it finds out why, and what to do.
+// Command datperf and package internal/perf/engine import this package.
 package doctor
 
 import (
@@ -28,8 +28,8 @@ func Examine() []Finding {
 	return d.findings
 }
 
-// Verdict returns one line: "ready", with the number of notes if there are any, or the first
-// failure with its advice.
+// Verdict returns one line. It is the first failure with its advice, if there is a failure.
+// Otherwise it is "ready", with the number of notes if there are any.
 func Verdict(all []Finding) string {
 	notes := 0
 	for _, f := range all {

@@ -16,7 +16,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// host makes a root with files and folders (whose names end in /) as the kernel would show them.
+// host returns a doctor whose root contains files and folders as the kernel would show them. The
+// names of folders end in /.
 func host(t *testing.T, names ...string) *doctor {
 	root := t.TempDir()
 	for _, n := range names {
@@ -144,7 +145,7 @@ func TestLibraries(t *testing.T) {
 	assert.Equal(t, len(d.findings), 1)
 }
 
-// Of two network devices in one subnet that separate their addresses nothing is said.
+// arpApart needs both settings, each for all devices or for the device.
 func TestARPApart(t *testing.T) {
 	const conf = "proc/sys/net/ipv4/conf/"
 	d := host(t, conf+"all/arp_ignore=1", conf+"eth0/arp_announce=2", conf+"eth1/arp_ignore=8")
@@ -179,7 +180,7 @@ func TestLoopback(t *testing.T) {
 	assert.Equal(t, len(d.findings), 0)
 }
 
-// contains fails the test if a finding is missing; a finding is its level, its text and its advice.
+// contains fails the test if a finding is missing. Each finding is given as level, text and advice.
 func (d *doctor) contains(t *testing.T, wants ...string) {
 	t.Helper()
 	for _, want := range wants {

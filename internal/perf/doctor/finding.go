@@ -27,7 +27,7 @@ func (l Level) String() string { return [...]string{"ok", "note", "FAIL"}[min(ma
 type Finding struct {
 	Level  Level  `json:"level"`
 	What   string `json:"what"`             // what was found
-	Advice string `json:"advice,omitempty"` // what to do about it, "" if nothing
+	Advice string `json:"advice,omitempty"` // what the user can do about it; "" if nothing
 }
 
 // doctor collects findings. root is the prefix of the paths in /sys, /proc and /dev. Tests set
@@ -39,9 +39,9 @@ type doctor struct {
 	findings []Finding
 
 	rdma       rdmaState
-	unusable   []string        // devices that cannot be used, for a reason that has been reported
+	unusable   []string        // devices that cannot be used; a finding says why
 	rules      *firewall.Rules // nil until they have been read
-	registered bool            // registering memory has been tried
+	registered bool            // registers has tried to register memory
 }
 
 func (d *doctor) find(l Level, advice, format string, args ...any) {
@@ -85,6 +85,7 @@ const Software = "tcp"
 const useSoftware = "or use the device " + Software + ", RDMA over TCP, which needs none: datperf server --device " +
 	Software + ", and datperf client HOST --device " + Software
 
-// Usable reports whether p is a verbs device with an active port and an address. Doctor exchanges
-// messages over each such device. A host without any is not ready, and doctor tries Software there.
+// Usable reports whether p is a verbs device with an active port and an address. Command datperf
+// doctor exchanges messages over each such device. If the host has none, it is not ready, and
+// datperf doctor tries the device Software.
 func Usable(p udat.ProviderInfo) bool { return p.Fabric == "verbs" && p.Active && p.Addr != "" }

@@ -2,25 +2,25 @@ package doctor
 
 import "github.com/godat/godat/internal/perf/firewall"
 
-// kernel has the queries that doctor makes to the kernel other than reading files. Tests replace
+// kernel contains doctor's queries to the kernel, except those that only read files. Tests replace
 // them.
 type kernel struct {
 	rdma   func() (rdmaState, error)
 	pfc    func(netdev string) (priorities []int, err error)
 	rules  func() (*firewall.Rules, error)
-	locks  func() bool                                        // the locked-memory limit does not bind this process
-	number func(path string) (major, minor uint32, err error) // the device number of a device file
+	locks  func() bool                                        // this process may exceed the locked-memory limit
+	number func(path string) (major, minor uint32, err error) // returns the device number of a device file
 }
 
 // rdmaState is the kernel's information about the RDMA devices of this network namespace.
 type rdmaState struct {
-	exclusive bool // a device belongs to one network namespace; else all namespaces see it
+	exclusive bool // each device belongs to one network namespace; otherwise all namespaces see all devices
 	devices   map[string]rdmaDevice
 }
 
 type rdmaDevice struct {
 	driver  driver
-	netdevs map[int]string // by port; only those in this network namespace
+	netdevs map[int]string // network device by port; only network devices of this namespace
 }
 
 // driver is the kernel's number for a driver of RDMA devices.
@@ -31,11 +31,12 @@ const (
 	driverSIW driver = 18
 )
 
-// providers are the names of libibverbs' provider libraries, lib%s-rdmav*.so, by driver.
+// providers maps each driver to the middle part of the name of its provider library for libibverbs,
+// lib%s-rdmav*.so.
 var providers = map[driver]string{1: "mlx5", 2: "mlx4", 3: "cxgb3", 4: "cxgb4", 5: "mthca", 6: "bnxt_re", 7: "ocrdma",
 	8: "nes", 9: "irdma", 10: "vmw_pvrdma", 11: "qedr", 12: "hns", 13: "usnic", driverRXE: "rxe", 15: "hfi1verbs",
 	16: "ipathverbs", 17: "efa", driverSIW: "siw", 19: "erdma", 20: "mana"}
 
-// inSoftware reports whether the kernel processes the device's packets, so that they pass its
-// packet filters. The packets of hardware bypass the kernel.
+// inSoftware reports whether the kernel processes the device's packets. Such packets pass the
+// kernel's packet filters; the packets of hardware do not.
 func (d rdmaDevice) inSoftware() bool { return d.driver == driverRXE || d.driver == driverSIW }

@@ -35,7 +35,8 @@ const (
 	nldevDriver      = 73
 )
 
-// askRDMA queries the namespace mode, the devices, and the network devices of their ports.
+// askRDMA asks the kernel for the namespace mode, the devices, and the network devices of their
+// ports.
 func askRDMA() (rdmaState, error) {
 	s := rdmaState{devices: map[string]rdmaDevice{}}
 	conn, err := netlink.Dial(unix.NETLINK_RDMA, nil)
@@ -105,7 +106,8 @@ func askPFC(netdev string) ([]int, error) {
 		return nil, err
 	}
 	defer conn.Close()
-	// From linux/dcbnl.h: a request is family, command and padding, then attributes.
+	// From linux/dcbnl.h: a request is the family, the command, two bytes of padding, and then
+	// attributes.
 	const getIEEE, ifName, ieee, ieeePFC = 21, 1, 13, 2
 	e := netlink.NewAttributeEncoder()
 	e.String(ifName, netdev)
@@ -136,8 +138,9 @@ func askPFC(netdev string) ([]int, error) {
 	return nil, unix.ENODATA
 }
 
-// locksFreely reports whether this process has CAP_IPC_LOCK in the initial user namespace;
-// elsewhere the capability has no effect on the limit. Root in a container may lack it.
+// locksFreely reports whether this process has CAP_IPC_LOCK in the initial user namespace. In any
+// other user namespace the capability does not lift the locked-memory limit. Root in a container
+// may lack the capability.
 func locksFreely() bool {
 	uids, err := os.ReadFile("/proc/self/uid_map")
 	if err != nil || strings.Join(strings.Fields(string(uids)), " ") != "0 0 4294967295" {

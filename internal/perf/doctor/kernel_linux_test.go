@@ -9,7 +9,7 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// Without CAP_IPC_LOCK the limit binds root too.
+// Without CAP_IPC_LOCK the limit applies to root too.
 func TestLocksFreely(t *testing.T) {
 	if os.Geteuid() != 0 {
 		assert.Assert(t, !locksFreely())

@@ -58,7 +58,7 @@ func (d *doctor) registers(ctx *cverbs.Context) {
 	}
 }
 
-// host reports settings of the host that make measurements worse.
+// host reports settings of the host that make measurements less exact.
 func (d *doctor) host() {
 	if g := d.line("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"); g != "" && g != "performance" {
 		d.find(Note, "for measurements: cpupower frequency-set -g performance", "the CPU frequency governor is %s", g)

@@ -6,7 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MemlockLimit returns the locked-memory limit in bytes, -1 for none; ok is false if it is unknown.
+// MemlockLimit returns the locked-memory limit in bytes, or -1 if there is no limit. It returns
+// false if the limit is unknown.
 func MemlockLimit() (int64, bool) {
 	var r unix.Rlimit
 	switch err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &r); {
@@ -18,7 +19,8 @@ func MemlockLimit() (int64, bool) {
 	return int64(r.Cur), true
 }
 
-// filesLimit returns the number of files that this process may open; ok is false if it is unknown.
+// filesLimit returns the number of files that this process may open. It returns false if the number
+// is unknown.
 func filesLimit() (n uint64, ok bool) {
 	var r unix.Rlimit
 	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r)

@@ -13,8 +13,9 @@ import (
 	"time"
 )
 
-// Received returns the kernel's count of the packets that a device's port has received; ok is false
-// if there is no such count. Ports other than 1 are written "mlx5_0/2".
+// Received returns how many packets a device's port has received, as the kernel counts them. It
+// returns false if the kernel has no such count. The port of "mlx5_0" is port 1; other ports are
+// written as in "mlx5_0/2".
 func Received(device string) (n int64, ok bool) {
 	name, port, _ := strings.Cut(device, "/")
 	if port == "" {
@@ -32,9 +33,9 @@ func Received(device string) (n int64, ok bool) {
 	return 0, false
 }
 
-// Arrived concludes where packets were lost. Its arguments are the numbers of packets that the
-// ports of the server and the client received while messages did not arrive, -1 for an unknown
-// number.
+// Arrived concludes where packets were lost while messages did not arrive. Its arguments are the
+// numbers of packets that the server's port and the client's port received in that time, or -1 if
+// unknown.
 func Arrived(server, client int64) []Finding {
 	d := &doctor{}
 	switch {
@@ -56,9 +57,9 @@ func Arrived(server, client int64) []Finding {
 // datagramTime is how long Datagram waits for an answer.
 const datagramTime = 500 * time.Millisecond
 
-// Datagram sends a datagram from an address of this host to UDP port 4791 of another one. Soft-RoCE
-// drops the datagram without an answer. An error on the way, from a router or a packet filter for
-// example, is a finding.
+// Datagram sends a datagram from an address of this host to UDP port 4791 of another host. It
+// reports an error on the way as a finding, for example one from a router or a packet filter. If
+// nothing is wrong there is no answer: soft-RoCE drops the datagram.
 func Datagram(from, to netip.Addr) []Finding {
 	d := &doctor{}
 	err := func() error {

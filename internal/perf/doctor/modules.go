@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// modules are the kernel modules that userspace verbs need.
+// modules lists the kernel modules that userspace verbs need, each with a file that exists if it is
+// loaded.
 var modules = []struct{ name, sign, why string }{
 	{"ib_uverbs", "sys/class/infiniband_verbs", "programs reach devices through it"},
 	{"rdma_ucm", "sys/class/misc/rdma_cm", "programs connect through it"},
@@ -32,11 +33,11 @@ func (d *doctor) modules() {
 	d.files()
 }
 
-// verbsFile is a device file that should be in /dev/infiniband. It has the name of the RDMA device,
-// the name of the file, and its device number in the form of sysfs (major:minor).
+// verbsFile describes a device file that should be in /dev/infiniband: the name of the RDMA device,
+// the name of the file, and the device number in the form of sysfs (major:minor).
 type verbsFile struct{ device, name, number string }
 
-// verbsFiles returns the device files of the RDMA devices of this network namespace.
+// verbsFiles returns the device files that the RDMA devices of this network namespace should have.
 func (d *doctor) verbsFiles() (all []verbsFile) {
 	dirs, _ := filepath.Glob(d.path("sys/class/infiniband_verbs/uverbs*"))
 	for _, dir := range dirs {
@@ -49,7 +50,8 @@ func (d *doctor) verbsFiles() (all []verbsFile) {
 	return all
 }
 
-// files checks that the device files of verbs exist, are those of their devices, and can be opened.
+// files checks that the device files of verbs exist, have the right device numbers, and can be
+// opened.
 func (d *doctor) files() {
 	const folder = "dev/infiniband"
 	const container = "; in a container: --device /dev/infiniband"

@@ -34,9 +34,10 @@ func prefixes(netdev string) (all []netip.Prefix) {
 	return all
 }
 
-// subnets reports a network device that shares its subnet with another one. Linux then answers ARP
-// requests for the address of either device on both, and sends through the device of the first
-// route. So packets arrive at the wrong device, which drops the RoCE packets among them.
+// subnets reports a network device whose subnet another network device of this host shares. Linux
+// then answers ARP requests for the address of either device on both devices, and sends through the
+// device that comes first in the routing table. So packets arrive at the wrong device, which drops
+// them if they are RoCE packets.
 func (d *doctor) subnets(name, netdev string) {
 	others, _ := net.Interfaces()
 	for _, other := range others {
@@ -59,8 +60,8 @@ func (d *doctor) subnets(name, netdev string) {
 }
 
 // arpApart reports whether a network device answers ARP requests only for its own addresses, and
-// uses only these in its own requests. The larger of two settings is in force, the one under "all"
-// and the one of the device.
+// uses only its own addresses in the ARP requests that it sends. Of the settings for "all" and for
+// the device, the kernel uses the larger one.
 func (d *doctor) arpApart(netdev string) bool {
 	of := func(name string) int {
 		most := 0
@@ -73,9 +74,9 @@ func (d *doctor) arpApart(netdev string) bool {
 	return of("arp_ignore") >= 1 && of("arp_announce") >= 2
 }
 
-// filters evaluates this host's packet filters for packets that RDMA needs: RoCE in both
-// directions, and incoming ones of the control connection. The other end of the packets is a
-// neighbor in the subnet. Packets of hardware devices bypass the kernel's filters.
+// filters evaluates this host's packet filters for the packets that RDMA needs: RoCE packets in
+// both directions, and incoming packets of the control connection. It assumes that the peer is
+// another host of the subnet. Packets of hardware devices bypass the kernel's filters.
 func (d *doctor) filters(device, netdev string) {
 	if d.rules == nil {
 		rules, err := d.kernel.rules()

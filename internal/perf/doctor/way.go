@@ -7,8 +7,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Apart describes two ends whose devices are on different fabrics, and what to do about it. It
-// returns "" if they are on the same one.
+// Apart compares the fabrics of the devices of two ends. If they differ, it returns a description
+// and advice. If they are the same, it returns "".
 func Apart(client, server *result.Facts) (what, advice string) {
 	switch {
 	case client.Fabric == server.Fabric:
@@ -52,14 +52,15 @@ func Between(client, server *result.Facts) []Finding {
 	return d.findings
 }
 
-// Sizes of the test messages: one that fits in a packet on any path, and one of many full packets.
+// Sizes of the test messages, in bytes. Small fits in one packet on any path; Large takes many full
+// packets.
 const (
 	Small = 64
 	Large = 64 << 10
 )
 
-// Tried returns the findings of a plan's runs between the two ends on a fabric. err is the error of
-// the plan, nil if all runs succeeded.
+// Tried returns findings about the runs of a plan between the two ends. fabric is the fabric that
+// both ends use. err is the error of the plan, or nil if all runs succeeded.
 func Tried(fabric string, cases []result.Case, runs []result.Run, err error) []Finding {
 	d := &doctor{}
 	for i := range runs {

@@ -60,7 +60,8 @@ func able(c *result.Case, who string, f *result.Facts) error {
 	return nil
 }
 
-// readDepth returns the read depth that both devices support, 0 if neither reports one.
+// readDepth returns the read depth that both devices support. If only one device reports a read
+// depth, that is the result; if neither does, the result is 0.
 func readDepth(a, b *result.Facts) int {
 	switch {
 	case a.MaxReadDepth == 0:

@@ -6,17 +6,18 @@ import (
 	"time"
 )
 
-// Each end sends a sign of life every aliveEvery. After silentTime without any message from the
-// peer it warns, and after goneTime it closes the control connection. TCP alone does not detect a
-// frozen process, and detects a vanished host only after minutes.
+// Each end sends a sign of life every aliveEvery. An end that has received no message from its peer
+// for silentTime warns, and after goneTime it closes the control connection. TCP alone does not
+// detect a frozen process, and takes minutes to detect a vanished host.
 const (
 	aliveEvery = 2 * time.Second
 	silentTime = 8 * time.Second
 	goneTime   = 30 * time.Second
 )
 
-// live begins to send signs of life and to expect those of the peer. It calls warn, unless nil, at
-// most once. It does nothing on a pipe, whose ends are in one process.
+// live starts a goroutine that sends signs of life and watches for those of the peer. If the peer
+// is silent, it calls warn, unless nil, at most once. On a pipe live does nothing, because both
+// ends are in one process.
 func (k *control) live(warn func(text string)) {
 	if k.conn.RemoteAddr().Network() == "pipe" {
 		return
@@ -54,7 +55,7 @@ func (k *control) live(warn func(text string)) {
 	}()
 }
 
-// errFlood is the error if a peer sends signs of life too often.
+// errFlood reports that a peer sent signs of life too often.
 var errFlood = errors.New("more signs of life than a living peer sends")
 
 // alive counts a sign of life of the peer, and returns errFlood if there were too many.

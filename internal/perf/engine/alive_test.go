@@ -32,7 +32,8 @@ func frozen(t *testing.T) (address string, port int) {
 	return addr.IP.String(), addr.Port
 }
 
-// What a frozen server is, is said within 10 s, and ends the client in 30 s; with a secret at once.
+// A client warns within 10 s that the server is frozen, and gives up after 30 s. With a secret
+// it gives up after 8 s.
 func TestFrozenServer(t *testing.T) {
 	ofNoDevice(t)
 	address, port := frozen(t)
@@ -69,7 +70,7 @@ func TestFrozenServer(t *testing.T) {
 	}
 }
 
-// The log of a server says that a client is silent before the server gives it up.
+// The server logs that a client is silent, before it gives up the client.
 func TestFrozenClient(t *testing.T) {
 	dial, log := watched(t, &Server{})
 	k := newTalk(t, dial())
@@ -87,7 +88,7 @@ func TestFrozenClient(t *testing.T) {
 	}
 }
 
-// A server that lives is heard throughout a run that has nothing to say.
+// A client hears a living server throughout a run in which the server has nothing to report.
 func TestLivingServer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("longer than the silence that warns")
@@ -104,8 +105,8 @@ func TestLivingServer(t *testing.T) {
 	assert.Assert(t, !warned.Load())
 }
 
-// Clients that said hello and measure nothing give way to others, the one that is idle longest
-// first; one that measures does not.
+// A client that has said hello but measures nothing gives way to another client. The one that has
+// been idle longest gives way first. A client that measures does not give way.
 func TestIdleGivesWay(t *testing.T) {
 	dial, _ := watched(t, &Server{MaxClients: 2})
 	busy, idle := newTalk(t, dial()), newTalk(t, dial())
@@ -130,7 +131,7 @@ func TestIdleGivesWay(t *testing.T) {
 	assert.Equal(t, asks().Kind, msgError) // both measure
 }
 
-// Signs of life without end are an error.
+// Too many signs of life are an error.
 func TestAliveFlood(t *testing.T) {
 	dial, log := watched(t, &Server{})
 	k := newTalk(t, dial())

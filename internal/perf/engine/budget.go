@@ -8,8 +8,9 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Memory that a case needs besides its registered memory, in bytes: per request or receive in
-// flight, per queue pair, and per case for histograms and threads.
+// Memory that a case needs in addition to its registered memory, in bytes: completionCost per
+// request or receive in flight, queuePairCost per queue pair, and caseCost per case, for histograms
+// and threads.
 const (
 	completionCost = 1024
 	queuePairCost  = 16 << 10
@@ -28,7 +29,8 @@ type budget struct {
 	limit, used int64
 }
 
-// take reserves n bytes until the caller calls giveBack. It returns an error if fewer are left.
+// take reserves n bytes until giveBack is called. It returns an error if fewer than n bytes are
+// left.
 func (b *budget) take(n int64) (giveBack func(), err error) {
 	if b == nil {
 		return func() {}, nil
@@ -51,14 +53,14 @@ func (b *budget) take(n int64) (giveBack func(), err error) {
 // roundMiB rounds up, so that an error shows a size above the limit.
 func roundMiB(n int64) int64 { return (n + 1<<20 - 1) >> 20 }
 
-// LeastMaxMemory is the memory below which a server could measure nothing, in bytes.
+// LeastMaxMemory is the least memory with which a server can measure anything, in bytes.
 const LeastMaxMemory = caseCost + 1<<20
 
-// DefaultMaxClients is the number of clients that a server serves at the same time.
+// DefaultMaxClients is the default number of clients that a server serves at the same time.
 const DefaultMaxClients = 64
 
-// DefaultMaxMemory returns the memory for the cases of all clients of a server, in bytes: the
-// smaller of 4 GiB and half of the memory that this process may use.
+// DefaultMaxMemory returns the default limit on the memory for the cases of all clients of a
+// server, in bytes: 4 GiB, or half of the memory that this process may use if that is less.
 func DefaultMaxMemory() int64 {
 	return int64(min(4<<30, hostmem.Limit()/2))
 }

@@ -18,14 +18,14 @@ const (
 	fabricMem   = "mem"
 )
 
-// choice is the device of an end and the reason of its choice.
+// choice is the device that an end uses, and the reason why.
 type choice struct {
 	udat.ProviderInfo
-	open string // for udat.Open: the name, or the address (Addr) by which the ends reach each other
+	open string // argument for udat.Open: the device's name, or the address (Addr) that the ends use
 	why  string
 	gid  result.Knob // entry of the GID table to use; unset: the connection manager's choice
-	near []int       // processors of its NUMA node, to run the loops on; nil: any
-	far  bool        // this process may not run on any processor of the node
+	near []int       // processors of the device's NUMA node, to run the loops on; nil: any
+	far  bool        // this process may not run on any processor of that node
 }
 
 func byName(p udat.ProviderInfo, why string) choice {
@@ -46,9 +46,9 @@ func byAddr(all []udat.ProviderInfo, addr netip.Addr, why string) (choice, bool)
 	return choice{}, false
 }
 
-// choose returns the device with the name. local is this end's address of the control connection:
-// the name "tcp" selects the tcp device with that address. Without a name choose returns the device
-// with the address local, else the first active verbs device, else mem0.
+// choose returns the device called name. The argument local is the address of this end of the
+// control connection. The name "tcp" selects the tcp device with the address local. If name is "",
+// choose returns the device with the address local, else the first active verbs device, else mem0.
 func choose(name string, local netip.Addr) (choice, error) {
 	return chooseFrom(udat.Providers(), name, local)
 }
@@ -107,7 +107,7 @@ func chooseFrom(all []udat.ProviderInfo, name string, local netip.Addr) (choice,
 	return choice{}, noDevice(all)
 }
 
-// useGID makes the device use the given entry of its GID table, and the address of that entry.
+// useGID makes the device use the given entry of its GID table, and the entry's address.
 func (c *choice) useGID(given *result.Knob) error {
 	if given == nil {
 		return nil
@@ -172,8 +172,8 @@ func noDevice(all []udat.ProviderInfo) error {
 	return errors.New(text)
 }
 
-// verbsPort splits the device's name into the name of the verbs device and the port. Ports other
-// than 1 are written "mlx5_0/2".
+// verbsPort splits the device's name into the name of the verbs device and the port. A name without
+// a port, as "mlx5_0", means port 1; "mlx5_0/2" is port 2.
 func (c *choice) verbsPort() (string, uint8) {
 	device, port, _ := strings.Cut(c.Name, "/")
 	if n, err := strconv.ParseUint(port, 10, 8); err == nil {

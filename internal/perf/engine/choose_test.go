@@ -10,8 +10,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// An end takes the device that has the address by which the ends reach each other, whichever of the
-// device's addresses that is, and opens it by that address.
+// An end chooses the device that has the address through which the ends reach each other, even if
+// the device has several addresses. It opens the device by that address.
 func TestChoose(t *testing.T) {
 	all := []udat.ProviderInfo{
 		{Name: "rxe0", Fabric: fabricVerbs, Active: true, Addr: "10.0.0.1", Addrs: []string{"10.0.0.1", "fd00::1"}},
@@ -63,7 +63,8 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// A link-local address of the server has the client's zone, any other address stays.
+// fromHere gives a link-local address of the server the client's zone. It does not change other
+// addresses.
 func TestFromHere(t *testing.T) {
 	for _, c := range []struct{ server, local, want string }{
 		{"[fe80::1%eth0]:7", "fe80::2%enp3", "[fe80::1%enp3]:7"}, {"[fe80::1%eth0]:7", "fd00::2", "[fe80::1%eth0]:7"},
@@ -74,7 +75,7 @@ func TestFromHere(t *testing.T) {
 	}
 }
 
-// Every device is measured by each of its addresses, through each layer.
+// Measurements work with every address of every device, through each layer.
 func TestByAddress(t *testing.T) {
 	onEach(t, func(t *testing.T, device string, base result.Case) {
 		for _, p := range udat.Providers() {

@@ -12,29 +12,30 @@ import (
 
 // Watcher receives a plan's progress. Any of its functions may be nil. Calls are serialized.
 type Watcher struct {
-	Begin    func(client, server *result.Facts)          // once, after the hellos
+	Begin    func(client, server *result.Facts)          // once, after both ends have exchanged their facts
 	Case     func(n, of int, c *result.Case, repeat int) // before each run
 	Interval func(result.Interval)                       // during a run
 	Run      func(*result.Run)                           // after each run
-	Warn     func(text string)                           // the server is silent; may be called while another function runs
+	Warn     func(text string)                           // when the server is silent; may overlap another call
 }
 
 // Client runs plans against a server.
 type Client struct {
-	Device  string // to measure from; empty: choose finds one
+	Device  string // device to measure from; empty: choose selects one
 	Version string
 	GID     *result.Knob    // entry of the device's GID table to use; nil: the connection manager's choice
 	CPU     *int            // processor to pin the measuring loop to; may be nil
 	AnyNode bool            // run the loops on any NUMA node, not on the device's
-	Finish  <-chan struct{} // closed: end the plan now, keep results so far; may be nil
+	Finish  <-chan struct{} // when closed, the plan ends at once and the results so far are kept; may be nil
 	Watcher Watcher
 
 	start  func(context.Context) error // set by RunThreads; called when a case's connections are established; may be nil
-	memory *budget                     // set on a server that measures to another one
+	memory *budget                     // set on a server that measures to another server
 }
 
-// Run runs the plan with the server at the other end of a control connection, and closes the
-// connection. It returns the results. With an error it also returns the results of earlier runs.
+// Run runs the plan with the server at the other end of the control connection conn, and closes
+// conn. It returns the results. If it returns an error, the document contains the results of the
+// runs before the error.
 func (cl *Client) Run(ctx context.Context, conn net.Conn, plan Plan) (*result.Document, error) {
 	doc := &result.Document{Schema: result.Schema, Version: cl.Version, Started: time.Now().UTC().Truncate(time.Second),
 		Units: result.Units, Runs: []result.Run{}}
@@ -120,7 +121,7 @@ func (cl *Client) converse(ctx context.Context, k *control, plan Plan, doc *resu
 	return err
 }
 
-// ErrFinished is the error if Client.Finish ended the plan early.
+// ErrFinished is the error of Client.Run if Client.Finish ended the plan early.
 var ErrFinished = errors.New("ended early: results up to then are kept")
 
 func (cl *Client) finished() bool {

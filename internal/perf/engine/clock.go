@@ -5,10 +5,11 @@ import (
 	"time"
 )
 
-// coarseClock is the largest clock step with which single latencies are reliable.
+// coarseClock is the largest clock step at which the latency of a single operation is reliable.
 const coarseClock = time.Microsecond
 
-// clockStep returns the smallest step of the monotonic clock that it sees within 20 ms.
+// clockStep watches the monotonic clock for at most 20 ms and returns the smallest step that it
+// sees.
 func clockStep() time.Duration {
 	step := time.Duration(0)
 	base := time.Now()

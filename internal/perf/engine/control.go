@@ -20,25 +20,25 @@ import (
 )
 
 // Protocol is the version of the messages between client and server. Ends with different versions
-// do not measure with one another.
+// refuse to measure.
 const Protocol = 7
 
-// magic is in the first message of each end, and distinguishes datperf from other programs.
+// magic is part of the first message of each end. It distinguishes datperf from other programs.
 const magic = "datperf"
 
-// Largest message in bytes: from a client before its hello, from a client after it, and from a
-// server, whose results contain distributions.
+// Limits on a message, in bytes. strangerLimit is for a client before its hello, clientLimit for a
+// client after its hello, and serverLimit for a server, whose results contain distributions.
 const (
 	strangerLimit = 16 << 10
 	clientLimit   = 128 << 10
 	serverLimit   = 1 << 20
 )
 
-// maxQueued is the largest number of unread messages of a client. A correct client sends fewer
-// before it waits for an answer.
+// maxQueued is the largest number of a client's messages that the server has not processed. A
+// correct client waits for an answer before it has sent so many.
 const maxQueued = 8
 
-// answerTime bounds the wait for an answer that involves no measurement.
+// answerTime bounds the wait for an answer if no measurement runs meanwhile.
 const answerTime = 90 * time.Second
 
 // message is one line of JSON on the control connection. Kind determines which fields are set.
@@ -122,11 +122,11 @@ type control struct {
 	heard atomic.Int64  // time of the last message, Unix nanoseconds
 
 	begun  time.Time
-	signs  int                   // number of signs of life that have come; used by the reading goroutine only
-	silent atomic.Pointer[error] // the peer has sent nothing for goneTime
+	signs  int                   // number of signs of life received; used by the reading goroutine only
+	silent atomic.Pointer[error] // set when the peer has sent nothing for goneTime
 
 	mu  sync.Mutex // serializes sends
-	err error      // the reason why in and gone are closed; valid after that
+	err error      // why in and gone were closed; set before they are closed
 }
 
 func newControl(conn net.Conn, peer string) *control {
@@ -186,7 +186,7 @@ func (k *control) read() {
 
 var errTooLong = errors.New("message too long")
 
-// line is the split function of the scanner. It returns an error for a line longer than k.limit.
+// line is the scanner's split function. It returns errTooLong for a line longer than k.limit.
 func (k *control) line(data []byte, atEOF bool) (advance int, token []byte, err error) {
 	advance, token, err = bufio.ScanLines(data, atEOF)
 	length := advance
@@ -240,7 +240,7 @@ func (k *control) sendFor(m message, patience time.Duration) error {
 	return nil
 }
 
-// fail sends err to the peer, unless the peer reported it, and returns err.
+// fail sends err to the peer and returns err. It does not send an error that came from the peer.
 func (k *control) fail(err error) error {
 	var told *peerError
 	if !errors.As(err, &told) {
@@ -249,7 +249,8 @@ func (k *control) fail(err error) error {
 	return err
 }
 
-// expect waits for a message of one of the kinds.
+// expect waits, for at most answerTime, for a message of one of the kinds. It returns errStopped
+// when stop is closed.
 func (k *control) expect(stop <-chan struct{}, kinds ...string) (message, error) {
 	return k.expectFor(answerTime, stop, kinds...)
 }
@@ -270,7 +271,8 @@ func (k *control) expectFor(patience time.Duration, stop <-chan struct{}, kinds 
 	}
 }
 
-// judge returns an error if the message is of none of the kinds.
+// judge returns nil if the message is of one of the kinds. Otherwise it returns an error: a
+// *peerError if the peer reported one.
 func (k *control) judge(m message, kinds ...string) error {
 	for _, kind := range kinds {
 		if m.Kind == kind {
@@ -283,10 +285,10 @@ func (k *control) judge(m message, kinds ...string) error {
 	return fmt.Errorf("the %s sent %q, expected %q: different versions of datperf?", k.peer, m.Kind, kinds)
 }
 
-// errStopped is the error if this end has stopped a wait for a message.
+// errStopped is the error of a wait for a message that the stop channel ended.
 var errStopped = errors.New("stopped")
 
-// Limits on the wait for a client's hello, and for its next case.
+// How long a server waits for a client's hello, and for the client's next case.
 const (
 	helloTime = 20 * time.Second
 	idleTime  = 10 * time.Minute
@@ -301,8 +303,8 @@ func answerPlain(conn net.Conn, err error) {
 	io.CopyN(io.Discard, conn, strangerLimit)
 }
 
-// localAddr returns the address of this end of the control connection, the zero Addr if it has
-// none.
+// localAddr returns the address of this end of the control connection. It returns the zero Addr if
+// this end has no IP address, as on a pipe.
 func (k *control) localAddr() netip.Addr {
 	ap, err := netip.ParseAddrPort(k.conn.LocalAddr().String())
 	if err != nil {

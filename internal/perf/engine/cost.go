@@ -7,15 +7,15 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// usage is the processor time and the number of context switches of the process so far. It is zero
-// if the system does not report them.
+// usage is the processor time and the number of context switches that the process has used so far.
+// All fields are zero if the operating system does not report them.
 type usage struct {
 	user, system           time.Duration
 	voluntary, involuntary int64
 }
 
-// measureCost starts a measurement of cost. The returned function ends it. Its arguments are the
-// numbers of operations and bytes in between.
+// measureCost starts a measurement of cost. The returned function ends the measurement and returns
+// the cost. Its arguments are the numbers of operations and bytes transferred meanwhile.
 func measureCost() func(ops, bytes int64) result.Cost {
 	var m0 runtime.MemStats
 	runtime.ReadMemStats(&m0)

@@ -11,8 +11,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Each run has what the kernel counted at the port during that run alone: on soft-RoCE a packet for
-// each message of 100 bytes at least, and those of the second run are not those of both.
+// A run has the kernel's counts of the port for that run alone. On soft-RoCE these are at least a
+// packet for each message of 100 bytes, and the counts of the second run do not include the first.
 func TestPortCounters(t *testing.T) {
 	onEach(t, func(t *testing.T, device string, base result.Case) {
 		if device != "rxe0" {
@@ -33,8 +33,8 @@ func TestPortCounters(t *testing.T) {
 	})
 }
 
-// Threads of one port have read the same counters, which count once. Each further port adds its
-// own.
+// Threads on the same port have read the same counters, which count once. Each other port adds its
+// own counters.
 func TestCountersOfThreads(t *testing.T) {
 	var all threadRuns
 	thread := func(client, server string, sent, received int64) {
@@ -52,8 +52,8 @@ func TestCountersOfThreads(t *testing.T) {
 	assert.DeepEqual(t, server, result.Counters{"rcvd_pkts": 89})
 }
 
-// The result of a run on several threads comes before the next run but one begins, not at the end
-// of the plan.
+// The result of a run on several threads is reported before the run after the next begins, and not
+// only at the end of the plan.
 func TestThreadsReportEachRun(t *testing.T) {
 	dial, stop := serving(t)
 	defer stop()

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// dialTime bounds connecting to a server.
+// dialTime is how long connecting to a server may take.
 const dialTime = 10 * time.Second
 
 // Dial connects to a server's control port. The address is a host name or IP address, and may
@@ -54,8 +54,8 @@ func dial(ctx context.Context, what, advice, address string, port int) (net.Conn
 	return conn, nil
 }
 
-// dialAdvice returns what to do about a failed dial. start is the advice for a host where nobody
-// listens.
+// dialAdvice returns advice for the user about a failed dial, or "". The argument start is the
+// advice for a host on which nothing listens.
 func dialAdvice(err error, host, start string) string {
 	var failed net.Error
 	switch a, _ := netip.ParseAddr(host); {
@@ -69,8 +69,8 @@ func dialAdvice(err error, host, start string) string {
 	return ""
 }
 
-// shortDial removes from a dial error the network and the address, which the caller's text
-// contains.
+// shortDial returns the cause of a dial error without the network and the address, which the
+// caller's text already contains.
 func shortDial(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {

@@ -11,8 +11,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// Only where nobody listens the advice is to start a server: a silent host and an address without
-// its zone have others.
+// The advice is to start a server only if nothing listens on the port. A silent host, and an
+// address that lacks its zone, get other advice.
 func TestDialAdvice(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	assert.NilError(t, err)

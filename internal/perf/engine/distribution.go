@@ -8,15 +8,15 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// samples collects times in nanoseconds. It has a histogram of constant size, and the exact
-// minimum, maximum, mean and standard deviation.
+// samples collects times in nanoseconds: a histogram of constant size, and the exact minimum,
+// maximum, mean and standard deviation.
 type samples struct {
 	hist       *hdrhistogram.Histogram
 	min, max   int64
 	mean, sumS float64 // Welford's running mean and sum of squared differences
 }
 
-// longest is the largest time in the histogram, which counts a longer time as longest.
+// longest is the upper end of the histogram, in nanoseconds. A longer time is counted as longest.
 const longest = int64(3600e9)
 
 func newSamples() *samples {
@@ -36,13 +36,13 @@ func (s *samples) reset() {
 	s.min, s.max, s.mean, s.sumS = math.MaxInt64, 0, 0, 0
 }
 
-// within limits a time to the true extremes, because the histogram has it as the upper bound of its
-// cell.
+// within clamps a time from the histogram to the exact minimum and maximum. The histogram reports
+// the upper bound of a cell, which can be above the maximum.
 func (s *samples) within(ns int64) float64 { return float64(min(max(ns, s.min), s.max)) }
 
 func (s *samples) percentile(p float64) float64 { return s.within(s.hist.ValueAtPercentile(p)) }
 
-// Percentiles are the percentiles of every distribution.
+// Percentiles lists the percentiles in every distribution.
 var Percentiles = []float64{50, 75, 90, 95, 99, 99.9, 99.99, 99.999}
 
 // distribution returns the summary of the samples, with all durations divided by div. It returns

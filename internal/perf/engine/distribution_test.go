@@ -8,8 +8,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// The percentiles of an interval are between its extremes, as those of the whole run are: a cell of
-// the histogram ends above the times that it counts.
+// The percentiles of an interval are between the interval's extremes, like those of the whole run,
+// although a cell of the histogram ends above the times that it counts.
 func TestIntervalPercentiles(t *testing.T) {
 	c := result.Default()
 	c.Mode, c.Rate = result.Bandwidth, 1 // the latency of the whole operation

@@ -30,7 +30,7 @@ type heapRequest struct {
 }
 
 // dmabufMemory returns a mapped dmabuf of at least n bytes, its descriptor, and a function that
-// unmaps and closes it.
+// unmaps the memory and closes the descriptor.
 func dmabufMemory(provider string, n int) (_ []byte, fd int, free func() error, err error) {
 	n = (n + os.Getpagesize() - 1) &^ (os.Getpagesize() - 1)
 	if provider == result.UDMABuf {

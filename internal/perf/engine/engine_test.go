@@ -13,8 +13,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// devices are mem0 and, where GODAT_TEST_DEVICE names one, a verbs device; a short run then leaves
-// out mem0, which needs no device.
+// devices returns mem0, and the verbs device that GODAT_TEST_DEVICE names, if it names one. In a
+// short run on a verbs device it leaves out mem0.
 func devices() []string {
 	list := []string{"mem0"}
 	if shortOnDevice() {
@@ -26,10 +26,11 @@ func devices() []string {
 	return list
 }
 
-// shortOnDevice reports a short run on a device: other runs have what needs none.
+// shortOnDevice reports whether this is a short run on a device. Other runs test what needs no
+// device.
 func shortOnDevice() bool { return testing.Short() && os.Getenv("GODAT_TEST_DEVICE") != "" }
 
-// ofNoDevice skips a test that is about no device in a short run on one.
+// ofNoDevice skips a test that needs no device, in a short run on a device.
 func ofNoDevice(t *testing.T) {
 	t.Helper()
 	if shortOnDevice() {
@@ -64,7 +65,8 @@ func measure(t *testing.T, device string, cases ...result.Case) (*result.Documen
 	return Local(ctx, &Client{Device: device, Version: "test"}, nil, Plan{Cases: cases, Repeats: 1})
 }
 
-// Every test, latency and bandwidth, in every way of waiting, moves what it says and verifies it.
+// Every test, in each mode and with each way to wait, moves as much data as it reports, and
+// verifies it.
 func TestEveryTest(t *testing.T) {
 	iters := int64(200)
 	if testing.Short() {

@@ -8,14 +8,14 @@ import (
 	"github.com/godat/godat/internal/perf/doctor"
 )
 
-// Examination is the result of a server's examination of its host.
+// Examination is what a server found when it examined its host.
 type Examination struct {
 	Findings []doctor.Finding
-	Received int64 // packets that the port of its device has received, -1 if unknown
+	Received int64 // packets that the port of the server's device has received, -1 if unknown
 }
 
-// Examine asks the server at the other end of a control connection to examine its host. It closes
-// the connection.
+// Examine asks the server at the other end of the control connection conn to examine its host. It
+// closes conn.
 func Examine(ctx context.Context, conn net.Conn, version string) (*Examination, error) {
 	k := newControl(conn, "server")
 	defer k.close()
@@ -44,7 +44,8 @@ func Examine(ctx context.Context, conn net.Conn, version string) (*Examination, 
 	return e, k.send(message{Kind: msgBye})
 }
 
-// examine examines this host and sends the findings to the client. It serves one client at a time.
+// examine examines this host and sends the findings to the client. Only one examination runs at a
+// time.
 func (s *Server) examine(k *control, device string) error {
 	s.examining.Lock()
 	defer s.examining.Unlock()

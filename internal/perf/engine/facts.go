@@ -19,7 +19,7 @@ import (
 // noAtomics is the value of Facts.Atomics for a device without atomics.
 const noAtomics = "none"
 
-// gatherFacts returns the facts of this end. Unknown ones are zero.
+// gatherFacts returns the facts of this end. Unknown facts are zero.
 func gatherFacts(chosen choice, version string, cpu *int) result.Facts {
 	f := result.Facts{
 		OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), GoVersion: runtime.Version(),
@@ -62,7 +62,7 @@ func gatherFacts(chosen choice, version string, cpu *int) result.Facts {
 	return f
 }
 
-// Machine describes this machine: processors, memory, kernel, version of Go.
+// Machine describes this machine: its processors, memory, kernel and Go version.
 func Machine() map[string]string {
 	kernel, _, _ := strings.Cut(firstLine("/proc/sys/kernel/osrelease"), "-") // without the suffix of the distribution
 	memory := "unknown"
@@ -121,7 +121,8 @@ func cpuModel() string {
 	})
 }
 
-// libraryVersion returns the version in the file name of a loaded shared library.
+// libraryVersion returns the version in the file name of a loaded shared library, which is what
+// follows prefix.
 func libraryVersion(prefix string) string {
 	return lookUp("/proc/self/maps", func(line string) (string, bool) {
 		if i := strings.IndexByte(line, '/'); i >= 0 {
@@ -131,8 +132,8 @@ func libraryVersion(prefix string) string {
 	})
 }
 
-// lookUp returns the value of the first line of a file for which fits returns true, "" if there is
-// none.
+// lookUp returns the value of the first line of a file for which fits returns true, or "" if no
+// line fits.
 func lookUp(name string, fits func(line string) (string, bool)) string {
 	f, err := os.Open(name)
 	if err != nil {

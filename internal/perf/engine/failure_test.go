@@ -19,10 +19,10 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// patience bounds waits that shall succeed.
+// patience limits waits that must succeed.
 const patience = 60 * time.Second
 
-// talk is a conversation by hand with one end of datperf.
+// talk is one end of a conversation, whose messages the test sends itself.
 type talk struct {
 	t     *testing.T
 	conn  net.Conn
@@ -53,7 +53,7 @@ func (k *talk) hear() (m message) {
 	return m
 }
 
-// serving starts a server and gives a connection to it, and what ends it and waits.
+// serving starts a server. dial connects to it, and stop ends it and waits until it has ended.
 func serving(t *testing.T) (dial func() net.Conn, stop func()) {
 	return serve(t, &Server{Device: "mem0", Version: "test", MayQuit: true})
 }
@@ -118,7 +118,7 @@ func TestServerRefuses(t *testing.T) {
 	assert.Assert(t, strings.Contains(newTalk(t, conn).hear().Text, `is not a datperf client: it sent "GET / HTTP/1.1"`))
 }
 
-// many is a plan that would take for ever.
+// many returns a plan that would take forever.
 func many() Plan {
 	c := result.Default()
 	c.Duration, c.Interval = result.Seconds(time.Hour), result.Seconds(20*time.Millisecond)
@@ -126,7 +126,7 @@ func many() Plan {
 	return Plan{Cases: []result.Case{c}, Repeats: 1}
 }
 
-// ready is a link whose operations are over as soon as they are asked for: its loops never wait.
+// ready is a link whose operations complete at once, so that its loops never wait.
 type ready struct {
 	link
 	done []done
@@ -145,7 +145,7 @@ func (r *ready) poll(out []done, _ int) (int, error) {
 	return n, nil
 }
 
-// A loop that always finds what it polls for is stopped too.
+// A loop whose polls always find something is stopped too.
 func TestStopWithoutIdling(t *testing.T) {
 	for _, mode := range result.Modes {
 		c := many().Cases[0]
@@ -199,7 +199,7 @@ func TestServerShutsDown(t *testing.T) {
 	}
 }
 
-// A client that is interrupted, or whose process dies, ends the run at the server, which keeps
+// If a client is interrupted, or its process dies, the server ends the client's run and keeps
 // serving.
 func TestClientGoes(t *testing.T) {
 	dial, stop := serving(t)
@@ -235,7 +235,7 @@ func TestClientGoes(t *testing.T) {
 	assert.Equal(t, len(doc.Runs), 2)
 }
 
-// silent is a link on which nothing ever comes.
+// silent is a link on which nothing ever completes.
 type silent struct{ link }
 
 func (silent) poll([]done, int) (int, error) { return 0, nil }
@@ -245,8 +245,7 @@ func (silent) wait(_ []done, timeout time.Duration) (int, error) {
 	return 0, nil
 }
 
-// An end that waits for messages of which the peer says that it has sent them does not wait for
-// ever.
+// An end does not wait forever for messages that its peer claims to have sent.
 func TestLostMessages(t *testing.T) {
 	for _, poll := range result.Polls {
 		c := many().Cases[0]
@@ -260,8 +259,8 @@ func TestLostMessages(t *testing.T) {
 	}
 }
 
-// A client that is told to finish keeps what it has measured, in every direction, and leaves out
-// what was still to come.
+// A client that is told to finish keeps the results so far, in every direction, and skips the rest
+// of the plan.
 func TestFinish(t *testing.T) {
 	dial, stop := serving(t)
 	defer stop()
@@ -288,7 +287,7 @@ func TestFinish(t *testing.T) {
 	}
 }
 
-// A server that shall quit takes nobody any more, but the client that it has comes to its end.
+// A server that is told to quit accepts no more clients, but its current client finishes.
 func TestQuit(t *testing.T) {
 	dial, stop := serving(t)
 	defer stop()
@@ -300,7 +299,7 @@ func TestQuit(t *testing.T) {
 	busy.conn.Close()
 }
 
-// Quitting must have been allowed.
+// A server that does not allow quit refuses it.
 func TestQuitRefused(t *testing.T) {
 	a, b := net.Pipe()
 	served := make(chan struct{})
@@ -333,8 +332,8 @@ func TestClientsAtOnce(t *testing.T) {
 	}
 }
 
-// A client that connects its control channel but no queue pair does not hold the server for ever,
-// and one that says that it gives up at once.
+// A client that opens a control connection but connects no queue pair does not keep the server
+// forever. One that says that it gives up does not keep the server at all.
 func TestSetupEnds(t *testing.T) {
 	dial, stop := serving(t)
 	defer stop()
@@ -345,7 +344,7 @@ func TestSetupEnds(t *testing.T) {
 	assert.Assert(t, !k.lines.Scan(), "the server keeps talking: %q", k.lines.Text())
 }
 
-// What arrives wrong is noticed: every byte counts.
+// check notices wrong data: every byte counts.
 func TestPayload(t *testing.T) {
 	for _, size := range []int{1, 7, 8, 9, 64, 1001} {
 		b := make([]byte, size)
@@ -364,7 +363,7 @@ func TestPayload(t *testing.T) {
 	}
 }
 
-// Memory that does not hold what was sent fails the verification of every kind of test.
+// If the memory does not contain what was sent, verification fails, in every kind of test.
 func TestCorruptionIsSeen(t *testing.T) {
 	chosen, err := choose("mem0", netip.Addr{})
 	assert.NilError(t, err)

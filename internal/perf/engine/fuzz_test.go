@@ -29,7 +29,7 @@ func fuzzCase(change func(*result.Case)) string {
 
 const fuzzHello = `{"kind":"hello","magic":"datperf","protocol":3,"version":"v1","facts":{"host":"h"},"cases":2}`
 
-// conversations are what a client may say, from well-behaved to hostile.
+// conversations returns what a client may send, from correct to hostile.
 func conversations() []string {
 	lines := func(all ...string) string { return strings.Join(all, "\n") + "\n" }
 	small := fuzzCase(func(c *result.Case) { c.Iters = 1 })
@@ -53,8 +53,9 @@ func conversations() []string {
 	}
 }
 
-// FuzzServer has a server talk with a client that says anything. The server must come to its end
-// when the client has gone, answer in messages only, and show no control character to its operator.
+// FuzzServer connects a server to a client that sends anything. When the client has gone, the
+// server's conversation must end. The server must answer in messages only, and must log no control
+// character.
 func FuzzServer(f *testing.F) {
 	for _, text := range conversations() {
 		f.Add([]byte(text))
@@ -92,8 +93,8 @@ func FuzzServer(f *testing.F) {
 	})
 }
 
-// FuzzMessage parses a line of the control connection. What comes of it can be printed, and written
-// again.
+// FuzzMessage parses a line of the control connection. The result must be safe to print, and can be
+// encoded again.
 func FuzzMessage(f *testing.F) {
 	for _, text := range conversations() {
 		for line := range strings.Lines(text) {
@@ -126,8 +127,8 @@ func FuzzMessage(f *testing.F) {
 	})
 }
 
-// FuzzPerftest swaps all messages of perftest's programs with a peer that says anything. What is
-// taken is within what the types can have; errors are texts that can be shown.
+// FuzzPerftest exchanges all messages of perftest's programs with a peer that sends anything.
+// Accepted values must be within the ranges of their types, and errors must be safe to print.
 func FuzzPerftest(f *testing.F) {
 	q := queuePair{lid: 1, reads: 16, num: 0x123456, psn: 0xfedcba, remote: remote{Addr: 1 << 47, Key: 7}}
 	for _, gids := range []bool{false, true} {

@@ -13,7 +13,7 @@ import (
 // hugePage is the size of the kernel's default huge pages on amd64 and arm64.
 const hugePage = 2 << 20
 
-// hugeMemory returns at least n zeroed bytes in huge pages, and a function that frees them.
+// hugeMemory returns at least n zeroed bytes in huge pages, and a function that frees the memory.
 func hugeMemory(n int) ([]byte, func() error, error) {
 	n = (n + hugePage - 1) &^ (hugePage - 1)
 	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE,
@@ -33,7 +33,7 @@ func machineCPUs() int {
 	return len(cpus)
 }
 
-// CheckCPU returns an error if a loop cannot be pinned to a processor.
+// CheckCPU returns an error if a loop cannot be pinned to the processor cpu.
 func CheckCPU(cpu int) error {
 	var may unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &may); err != nil {
@@ -46,7 +46,7 @@ func CheckCPU(cpu int) error {
 	return nil
 }
 
-// pinTo binds the calling goroutine to the processors until it calls unpin.
+// pinTo binds the calling goroutine to the processors until unpin is called.
 func pinTo(cpus []int) (unpin func(), err error) {
 	runtime.LockOSThread()
 	var before, only unix.CPUSet

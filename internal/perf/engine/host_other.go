@@ -17,7 +17,7 @@ func dmabufMemory(string, int) ([]byte, int, func() error, error) {
 
 func machineCPUs() int { return 0 }
 
-// CheckCPU returns an error if a loop cannot be pinned to a processor.
+// CheckCPU returns an error if a loop cannot be pinned to the processor cpu.
 func CheckCPU(cpu int) error { return fmt.Errorf("--cpu %d: only on Linux", cpu) }
 
 func pinTo(cpus []int) (func(), error) { return nil, CheckCPU(cpus[0]) }

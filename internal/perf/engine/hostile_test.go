@@ -19,13 +19,13 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// victim is the device of the servers: that of GODAT_TEST_DEVICE, or mem0.
+// victim returns the device of the servers: the one in GODAT_TEST_DEVICE, or mem0.
 func victim() string {
 	all := devices()
 	return all[len(all)-1]
 }
 
-// watched starts a server whose log lines the test reads.
+// watched starts a server. The channel log receives the lines of its log.
 func watched(t *testing.T, s *Server) (dial func() net.Conn, log <-chan string) {
 	lines := make(chan string, 1000)
 	s.Device, s.Log = victim(), func(text string) { lines <- text }
@@ -34,10 +34,10 @@ func watched(t *testing.T, s *Server) (dial func() net.Conn, log <-chan string) 
 	return dial, lines
 }
 
-// soon bounds what must happen at once, on the slowest machine.
+// soon is how long something that happens at once may take on the slowest machine.
 const soon = 20 * time.Second
 
-// sessionEnds waits for the log line by which a session ends, and returns it.
+// sessionEnds waits for the log line that says that a session has ended, and returns it.
 func sessionEnds(t *testing.T, log <-chan string) string {
 	t.Helper()
 	for late := time.After(soon); ; {
@@ -52,14 +52,14 @@ func sessionEnds(t *testing.T, log <-chan string) string {
 	}
 }
 
-// hello makes the connection that of a client.
+// hello sends a client's hello and waits for the server's welcome.
 func (k *talk) hello() {
 	k.t.Helper()
 	k.say(message{Kind: msgHello, Magic: magic, Protocol: Protocol, Cases: 1})
 	assert.Equal(k.t, k.hear().Kind, msgWelcome)
 }
 
-// begin sends the default case and awaits that the server is ready for it.
+// begin sends the default case, and waits until the server is ready for it.
 func (k *talk) begin() {
 	k.t.Helper()
 	c := result.Default()
@@ -68,7 +68,7 @@ func (k *talk) begin() {
 	assert.Equal(k.t, k.hear().Kind, msgReady)
 }
 
-// closed waits until nobody listens where the connection leads.
+// closed waits until the server no longer listens.
 func (k *talk) closed() {
 	k.t.Helper()
 	for until := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
@@ -81,7 +81,7 @@ func (k *talk) closed() {
 	}
 }
 
-// attach does the client's part up to the moment when both ends begin.
+// attach plays the client's part of a case until both ends begin.
 func (k *talk) attach(c *result.Case) link {
 	k.t.Helper()
 	k.hello()
@@ -105,8 +105,8 @@ func (k *talk) attach(c *result.Case) link {
 	return l
 }
 
-// A plan that no datperf client would send is refused, with the flag that is wrong, before anything
-// is registered or posted.
+// The server refuses a plan that no datperf client would send, before it registers or posts
+// anything. The error names the flag that is wrong.
 func TestHostilePlans(t *testing.T) {
 	dial, _ := watched(t, &Server{})
 	for name, c := range map[string]struct {
@@ -161,8 +161,8 @@ func TestHostilePlans(t *testing.T) {
 	}
 }
 
-// A client that says that its part is over, although it is not, and goes, leaves nothing behind at
-// the server; nor does one that stays.
+// A client that falsely says that its part has ended leaves nothing behind at the server, whether
+// it then disconnects or stays.
 func TestEarlyEnd(t *testing.T) {
 	files := 0
 	for _, direction := range result.Directions {
@@ -194,14 +194,14 @@ func TestEarlyEnd(t *testing.T) {
 	}
 }
 
-// openFiles counts the descriptors of this process, where the system tells.
+// openFiles returns the number of this process's descriptors, if the system tells it.
 func openFiles() int {
 	entries, _ := os.ReadDir("/proc/self/fd")
 	return len(entries)
 }
 
-// A client that has truly sent all, says so and goes, before the server has received all, leaves
-// nothing behind either.
+// A client that has sent everything, says so and disconnects before the server has received
+// everything leaves nothing behind either.
 func TestEndAndGone(t *testing.T) {
 	dial, log := watched(t, &Server{})
 	k := newTalk(t, dial())
@@ -216,7 +216,7 @@ func TestEndAndGone(t *testing.T) {
 	sessionEnds(t, log)
 }
 
-// A client that says that it has connected, although it has not, and goes, leaves nothing behind;
+// A client that falsely says that it is connected and then disconnects leaves nothing behind.
 // setupTime is far longer than the test waits.
 func TestEarlyConnected(t *testing.T) {
 	dial, log := watched(t, &Server{})
@@ -228,14 +228,15 @@ func TestEarlyConnected(t *testing.T) {
 	assert.Assert(t, strings.Contains(sessionEnds(t, log), "the client has gone"))
 }
 
-// clean reports whether a text can be shown on a terminal as one line.
+// clean reports whether a text can be printed to a terminal as one line.
 func clean(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
 const nasty = "\x1b[2J\x1b]0;title\x07\r\nforged line\u202e\x00"
 
-// What a client says of itself is shown at the server as one short line without control characters.
+// What a client says about itself appears in the server's log as one short line without control
+// characters.
 func TestClientText(t *testing.T) {
 	for _, m := range []message{
 		{Kind: msgHello, Magic: magic, Protocol: 99, Version: nasty},
@@ -249,7 +250,7 @@ func TestClientText(t *testing.T) {
 	}
 }
 
-// What a server says is shown at the client in the same way: its reasons, its facts, its notes.
+// What a server sends (errors, facts, notes) is printed by the client in the same way.
 func TestServerText(t *testing.T) {
 	for name, script := range map[string][]string{
 		"an error":  {`{"kind":"error","text":` + quoted(nasty+strings.Repeat("x", 700_000)) + `}`},
@@ -285,7 +286,7 @@ func quoted(s string) string {
 	return string(b)
 }
 
-// What goes on for ever without a new line is cut off, before anything was said and after.
+// A peer that sends an endless line is cut off, before its hello and after.
 func TestUnfinishedLine(t *testing.T) {
 	dial, log := watched(t, &Server{})
 	for _, hello := range []bool{false, true} {
@@ -308,7 +309,8 @@ func TestUnfinishedLine(t *testing.T) {
 	}
 }
 
-// A client that speaks on without waiting for answers is cut off too: what it says is not kept.
+// A client that sends more and more without waiting for answers is cut off too. The server does not
+// keep its messages.
 func TestOutOfTurn(t *testing.T) {
 	dial, log := watched(t, &Server{})
 	k := newTalk(t, dial())
@@ -322,8 +324,8 @@ func TestOutOfTurn(t *testing.T) {
 	sessionEnds(t, log)
 }
 
-// Cases share the server's memory: what does not fit is refused with the figures, and fits again
-// when another client has gone.
+// The cases of all clients share the server's memory. A case that does not fit is refused with the
+// figures. It fits when another client has gone.
 func TestServerMemory(t *testing.T) {
 	dial, log := watched(t, &Server{MaxMemory: 48 << 20})
 	c := many().Cases[0]
@@ -352,7 +354,8 @@ func TestServerMemory(t *testing.T) {
 	assert.Equal(t, third.hear().Kind, msgError)
 }
 
-// What a case takes beside its registered memory is within what is reckoned for it.
+// The memory that a case uses in addition to its registered memory is at most what layout.cost
+// computes.
 func TestCost(t *testing.T) {
 	chosen, err := choose("mem0", netip.Addr{})
 	assert.NilError(t, err)
@@ -380,8 +383,8 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// No more clients are served at the same time than the server's bound; those that only connect, in
-// whatever number, keep nobody out.
+// The server serves at most MaxClients clients at the same time. Connections without a hello keep
+// nobody out, however many they are.
 func TestMaxClients(t *testing.T) {
 	dial, log := watched(t, &Server{MaxClients: 2})
 	for range lobbySize + 50 {
@@ -401,7 +404,7 @@ func TestMaxClients(t *testing.T) {
 	newTalk(t, dial()).hello()
 }
 
-// A server for one client does not take a stranger for it, and ends with it.
+// A server for one client does not count a stranger as that client. It ends after the client.
 func TestOneClient(t *testing.T) {
 	dial, log := watched(t, &Server{Clients: 1})
 	fmt.Fprintln(dial(), "GET / HTTP/1.1")
@@ -412,7 +415,8 @@ func TestOneClient(t *testing.T) {
 	k.begin()
 }
 
-// The last client of a server for so many leaves the lobby before the server closes it.
+// The last client of a server with a number of clients leaves the lobby before the server closes
+// the lobby.
 func TestLastClientLeavesLobby(t *testing.T) {
 	s := &Server{Clients: 1}
 	dial, _ := watched(t, s)

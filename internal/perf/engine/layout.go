@@ -6,26 +6,26 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// slotBudget is the most memory for the slots of one kind at one end if --buffers is not given.
-// Each queue pair has at least one slot, even beyond the budget.
+// slotBudget is the most memory for the slots of one area, in bytes, if --buffers is not given.
+// Each queue pair has at least one slot, even if that exceeds slotBudget.
 const slotBudget = 64 << 20
 
-// memoryLimit is the most memory that a case may register at one end.
+// memoryLimit is the most memory that a case may register at one end, in bytes.
 const memoryLimit = 4 << 30
 
-// datagramHeader is the size in bytes of the global routing header, which a receive of a datagram
-// has before the message.
+// datagramHeader is the size in bytes of the global routing header, which precedes the message in
+// the receive buffer of a datagram.
 const datagramHeader = 40
 
-// area is a range of the registered memory for slots of one kind. Each queue pair has the same
-// number of slots.
+// area is a range of the registered memory, divided into slots. Each queue pair has the same number
+// of slots.
 type area struct {
 	base, perQP, stride int
 	slots               uint64
 }
 
-// slot returns the slot for the request or receive with sequence number seq. A queue pair uses its
-// slots in turn.
+// slot returns the index of the slot for the request or receive with sequence number seq. A queue
+// pair uses its slots in turn.
 func (a *area) slot(seq uint64) uint64 {
 	if a.slots&(a.slots-1) == 0 { // avoids a division, which takes as long as the rest of the function
 		return seq & (a.slots - 1)
@@ -33,15 +33,16 @@ func (a *area) slot(seq uint64) uint64 {
 	return seq % a.slots
 }
 
-// at returns the offset of the slot for sequence number seq on a queue pair.
+// at returns the offset in the registered memory of a queue pair's slot for sequence number seq.
 func (a *area) at(qp int, seq uint64) int { return a.base + qp*a.perQP + int(a.slot(seq))*a.stride }
 
-// layout describes where the areas of an end's registered memory are. It is the same at both ends.
+// layout describes where the areas of an end's registered memory are. Both ends have the same
+// layout.
 type layout struct {
 	qps, size, total int
 	tx, rx           area // tx: data to send; rx: received data, and results of reads and atomics
 	word             area // target of the peer's atomics
-	// Areas of a transaction's one-sided steps. In other tests they have no slots.
+	// Areas for the one-sided steps of a transaction. In other tests these areas have no slots.
 	written area // target of the peer's writes
 	source  area // source of the peer's reads; its content never changes
 	read    area // target of this end's reads

@@ -9,9 +9,9 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// link is one end of a case's connections over one layer. Both layers run the same loops, so that
-// two runs differ only by the cost of the layer. After connecting, only one goroutine may call the
-// methods that post and poll.
+// link is one end of a case's connections. Package udat and package cverbs, the layers, each have
+// an implementation. The same loops run over both, so that two runs differ only by the cost of the
+// layer. After connecting, only one goroutine may call the methods that post and poll.
 type link interface {
 	memory() remote     // address and key of this end's memory, for the peer
 	bytes() []byte      // this end's memory
@@ -21,16 +21,17 @@ type link interface {
 	accept(ctx context.Context, token uint64) error // returns when all queue pairs are connected
 	connect(ctx context.Context, to netip.AddrPort, token uint64) error
 
-	// setOp selects the operation that later requests post. A transaction switches between several.
+	// setOp selects the operation that later calls of request post. A transaction changes the
+	// operation with each step.
 	setOp(op string, size int)
-	// request posts n operations; the first has sequence number seq on its queue pair. With flush the
-	// last one is signalled.
+	// request posts n operations on a queue pair. The first one has sequence number seq. With flush
+	// the last one is signalled.
 	request(qp int, seq uint64, n int, flush bool) error
-	// receive posts n receives into consecutive slots.
+	// receive posts n receives into consecutive slots, beginning with slot.
 	receive(qp int, slot uint64, n int) error
-	// poll stores completions in done without blocking, and returns their number. It polls up to polls
-	// times for the first one. wait blocks until there is a completion or the timeout has passed. Both
-	// return an error for a failed completion.
+	// poll stores completions in done without blocking, and returns their number. While there are
+	// no completions it polls again, at most polls times in all. wait blocks until there is a
+	// completion or the timeout has passed. Both return an error for a failed completion.
 	poll(done []done, polls int) (int, error)
 	wait(done []done, timeout time.Duration) (int, error)
 
@@ -46,7 +47,7 @@ type remote struct {
 	Key  uint32 `json:"key"`
 }
 
-// done is a successful completion. It completes n requests of a queue pair, or a receive of n bytes
+// done is a successful completion: either of n requests of a queue pair, or of a receive of n bytes
 // into a slot.
 type done struct {
 	recv bool
@@ -56,7 +57,8 @@ type done struct {
 	imm  uint32
 }
 
-// Cookies identify requests and receives in their completions.
+// recvCookie is set in the cookie of a receive. Cookies identify requests and receives in
+// completions.
 const recvCookie = 1 << 63
 
 func requestCookie(qp int, n uint32) uint64 { return uint64(qp)<<32 | uint64(n) }
@@ -84,7 +86,7 @@ func newSignals(c *result.Case) signals {
 }
 
 // next reports whether the next request of a queue pair must be signalled. If so, it also returns
-// how many requests its completion covers.
+// how many requests the completion of that request covers.
 func (s *signals) next(qp int, flush bool) (uint32, bool) {
 	n := s.pending[qp] + 1
 	if n >= s.every || flush {
@@ -97,14 +99,14 @@ func (s *signals) next(qp int, flush bool) (uint32, bool) {
 
 func (s *signals) unsignalled(qp int) uint32 { return s.pending[qp] }
 
-// setupTime bounds connecting the queue pairs of a case.
+// setupTime is how long connecting the queue pairs of a case may take.
 const setupTime = 60 * time.Second
 
 // privateSize is the length of a connection's private data: token and queue pair number.
 const privateSize = 12
 
-// errNotOurs is the error for a connection request that belongs to no case.
+// errNotOurs is the error for a connection request that does not belong to the case.
 var errNotOurs = errors.New("a connection request that is not of this case")
 
-// pollBatch is the largest number of completions of one poll.
+// pollBatch is the largest number of completions that one poll returns.
 const pollBatch = 64

@@ -11,8 +11,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// minRNRTimer is the code of the time that a sender waits after "receiver not ready". Code 12 is
-// 0.64 ms, as in udat.
+// minRNRTimer encodes how long a sender waits after "receiver not ready" before it tries again.
+// Code 12 is 0.64 ms, as in udat.
 const minRNRTimer = 12
 
 // rnrRetries is the number of retries after "receiver not ready". 7 means unlimited, as in udat.
@@ -143,8 +143,8 @@ func (l *cverbsLink) connectQP(ctx context.Context, to netip.AddrPort, token uin
 	}
 }
 
-// move moves a queue pair from INIT to RTS, with the path of the connection id. On iWARP it does
-// nothing, because the driver does.
+// move moves a queue pair from INIT to RTS, with the attributes of the connection id. On iWARP it
+// does nothing, because the driver moves the queue pair.
 func (l *cverbsLink) move(id *cverbs.CMID, qp int, in, out uint8) error {
 	if l.iwarp {
 		return nil
@@ -172,9 +172,9 @@ func (l *cverbsLink) move(id *cverbs.CMID, qp int, in, out uint8) error {
 	return nil
 }
 
-// unreliable adapts the attributes of a reliable connection, which the connection manager returns,
-// to the case's transport. It returns the mask of the attributes that a queue pair of that
-// transport has. For UD it also creates the address handle.
+// unreliable adapts the attributes that the connection manager returns, those of a reliable
+// connection, to the case's transport. It returns the mask of the attributes that a queue pair of
+// that transport has. For UD it also creates the address handle.
 func (l *cverbsLink) unreliable(qp int, attr *cverbs.QPAttr, mask cverbs.QPAttrMask) (cverbs.QPAttrMask, error) {
 	switch l.c.Transport {
 	case result.UC:

@@ -17,7 +17,7 @@ import (
 // inlineWanted is the inline size to request from the device, as in udat.
 const inlineWanted = 128
 
-// cverbsLink is a link over package cverbs: one completion queue for all queue pairs.
+// cverbsLink is a link over package cverbs. It has one completion queue for all queue pairs.
 type cverbsLink struct {
 	c    *result.Case
 	lay  layout
@@ -35,14 +35,14 @@ type cverbsLink struct {
 	srq     *cverbs.SRQ
 	mr      *cverbs.MR
 	qps     []*cverbs.QP
-	byNum   map[uint32]int32 // queue pair by number, with an SRQ only, whose cookies do not identify the queue pair
+	byNum   map[uint32]int32 // queue pair by number; only with an SRQ, whose cookies do not identify the queue pair
 	iwarp   bool
 	inline  int
 	peer    remote
-	foreign bool           // the peer is perftest: no private data, requests in the order of the queue pairs
+	foreign bool           // the peer is perftest: no private data, and it connects in the order of the queue pairs
 	port    uint16         // port to listen on; 0: any
 	from    netip.AddrPort // address of a foreign peer
-	paths   []datagramPath // destinations of UD queue pairs; else nil
+	paths   []datagramPath // destinations of UD queue pairs; nil with other transports
 	header  int            // bytes before the message in a receive
 	peers   []remote       // memory of the peer per queue pair, with perftest only
 	signals
@@ -55,7 +55,7 @@ type cverbsLink struct {
 	flags  cverbs.SendFlags // flags of all requests, without SendSignaled
 	local  area
 	target area
-	wrs    []cverbs.SendWR // setOp fills in all fields that are the same for all requests
+	wrs    []cverbs.SendWR // setOp fills in the fields that are the same for all requests
 	rwrs   []cverbs.RecvWR
 	sges   []cverbs.SGE
 	rsges  []cverbs.SGE
@@ -69,7 +69,7 @@ var cverbsOps = map[string]cverbs.WROpcode{
 	result.FetchAdd: cverbs.OpAtomicFetchAndAdd, result.CmpSwap: cverbs.OpAtomicCmpAndSwp,
 }
 
-// keep registers v to be closed by l.close, if err is nil. It returns v and err.
+// keep makes l.close close v, if err is nil. It returns v and err.
 func keep[T interface{ Close() error }](l *cverbsLink, v T, err error) (T, error) {
 	if err == nil {
 		l.opened = append(l.opened, v.Close)
@@ -215,7 +215,8 @@ type datagramPath struct {
 	num uint32
 }
 
-// openQP creates a queue pair in INIT. It reduces the inline size until the device accepts it.
+// openQP creates a queue pair in INIT. It halves the inline size until the device accepts the queue
+// pair.
 func (l *cverbsLink) openQP(port uint8, recvs int, access cverbs.AccessFlags) error {
 	init := cverbs.QPInit{
 		Type: qpTypes[l.c.Transport], QKey: datagramKey, SendCQ: l.cq, RecvCQ: l.cq, SRQ: l.srq,
@@ -336,8 +337,8 @@ func (l *cverbsLink) poll(out []done, polls int) (int, error) {
 	return n, nil
 }
 
-// wait arms the queue, polls once more, and parks. The poll finds completions that came before the
-// queue was armed, which cause no event.
+// wait arms the queue, polls once more, and parks. The poll finds the completions that came before
+// the queue was armed. They cause no event.
 func (l *cverbsLink) wait(out []done, timeout time.Duration) (int, error) {
 	if !l.armed {
 		if err := l.cq.Arm(false); err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// address is the address of an end's queue pairs for --connect exchange. Otherwise the connection
-// manager would find it out.
+// address is what a peer needs to connect to an end's queue pairs with --connect exchange. Without
+// that option the connection manager finds these values.
 type address struct {
 	LID    uint16      `json:"lid,omitempty"` // InfiniBand only
 	GID    string      `json:"gid"`           // 32 hexadecimal digits
@@ -21,16 +21,17 @@ type address struct {
 }
 
 // Queue pair numbers and packet sequence numbers have 24 bits. Queue pairs 0 and 1 are for
-// management, the last number is for multicast.
+// management, and number max24 is for multicast.
 const (
 	max24       = 1<<24 - 1
 	firstFreeQP = 2
 )
 
-// ackTimeout is the default timeout of an acknowledgement, as in perftest: 4.096 us << 14.
+// ackTimeout is the default code of the acknowledgement timeout, as in perftest. It means 4.096 us
+// << 14.
 const ackTimeout = 14
 
-// maxUnicastLID is the largest LID of a port. Larger ones are for multicast groups.
+// maxUnicastLID is the largest LID of a port. Larger LIDs are for multicast groups.
 const maxUnicastLID = 0xBFFF
 
 // meeting is the state of a link that connects by an exchange of addresses.
@@ -41,8 +42,9 @@ type meeting struct {
 	mtu  cverbs.MTU
 }
 
-// newMeeting returns a meeting with the address of the link's queue pairs. Packets have GIDs on
-// Ethernet. On InfiniBand they have GIDs only if --gid-index is given at one end.
+// newMeeting returns a meeting with the address of the link's queue pairs. On Ethernet, packets
+// have a global routing header, with GIDs. On InfiniBand they have one only if --gid-index is given
+// at one end.
 func newMeeting(l *cverbsLink, chosen *choice) (*meeting, error) {
 	_, port := chosen.verbsPort()
 	attr, err := l.ctx.QueryPort(port)
@@ -74,7 +76,8 @@ func newMeeting(l *cverbsLink, chosen *choice) (*meeting, error) {
 	return m, nil
 }
 
-// gidOf returns the entry of a port's GID table with the index if it is given, else the best entry.
+// gidOf returns the entry of a port's GID table with the given index. If no index is given, it
+// returns the best entry.
 func gidOf(ctx *cverbs.Context, port uint8, index int, given bool) (cverbs.GIDEntry, error) {
 	if !given {
 		best, _, err := ctx.BestGID(port)
@@ -92,8 +95,8 @@ func gidOf(ctx *cverbs.Context, port uint8, index int, given bool) (cverbs.GIDEn
 	return cverbs.GIDEntry{}, fmt.Errorf("--gid-index %d: there is no such GID", index)
 }
 
-// check returns an error if the address is not valid for qps queue pairs of one port. It returns
-// the GID of the address.
+// check returns the GID of the address, or an error if the address is not valid for qps queue pairs
+// of one port. The argument global says that packets have a global routing header.
 func (a *address) check(qps int, global bool) (gid cverbs.GID, err error) {
 	b, err := hex.DecodeString(a.GID)
 	if err != nil || len(b) != len(gid) {

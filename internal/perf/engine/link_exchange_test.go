@@ -22,8 +22,8 @@ func exchanged(t *testing.T) result.Case {
 	return c
 }
 
-// Queue pairs that were connected by an exchange measure as those of the connection manager do, in
-// both directions, several at once, each to its own peer: the payload of each is verified.
+// Queue pairs connected by an exchange measure like those connected by the connection manager: in
+// both directions, and several at once, each with its own peer. The payload of each is verified.
 func TestExchange(t *testing.T) {
 	base := exchanged(t)
 	for _, test := range []string{result.Send, result.Write, result.Read} {
@@ -44,7 +44,7 @@ func TestExchange(t *testing.T) {
 	assert.Equal(t, len(doc.Runs), 2)
 }
 
-// Unreliable transports are connected by an exchange too.
+// Queue pairs of unreliable transports can be connected by an exchange too.
 func TestExchangeTransports(t *testing.T) {
 	c := exchanged(t)
 	if victim() == "loop0" {
@@ -58,7 +58,7 @@ func TestExchangeTransports(t *testing.T) {
 	}
 }
 
-// The exchange needs the layer cverbs, and says so.
+// --connect exchange with the layer udat is refused, with an error that says why.
 func TestExchangeRefused(t *testing.T) {
 	for want, spoil := range map[string]func(*result.Case){
 		"--connect exchange with --layer udat": func(c *result.Case) { c.Layer = result.UDAT },
@@ -74,14 +74,15 @@ func TestExchangeRefused(t *testing.T) {
 	}
 }
 
-// port is the address of two queue pairs that a peer may send.
+// port returns an address of two queue pairs that a peer may send.
 func port() address {
 	return address{LID: 7, GID: "fe800000000000000000000000000001", MTU: 1024,
 		QPs: [][2]uint32{{17, 0}, {max24 - 1, max24}}}
 }
 
-// An address that no peer has is refused, with the field and its limit: each field, of each queue
-// pair. What another end would not use is not looked at.
+// An address that no correct peer has is refused. The error names the field and its limit. This
+// applies to each field, of each queue pair. Fields that the other end would not use are not
+// checked.
 func TestHostileAddress(t *testing.T) {
 	for _, global := range []bool{false, true} {
 		good := port()

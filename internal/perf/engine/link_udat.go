@@ -27,7 +27,7 @@ type udatLink struct {
 	srq   *udat.SRQ
 	psp   *udat.PSP
 	eps   []*udat.EP
-	byEP  map[*udat.EP]int32 // index in eps, with an SRQ only, whose cookies do not identify the queue pair
+	byEP  map[*udat.EP]int32 // index in eps; only with an SRQ, whose cookies do not identify the queue pair
 	peer  remote
 	signals
 
@@ -35,7 +35,7 @@ type udatLink struct {
 	base   uint64      // address of the memory
 	local  area
 	target area
-	ops    []udat.Op // setOp fills in all fields that are the same for all requests
+	ops    []udat.Op // setOp fills in the fields that are the same for all requests
 	iovs   [][1]udat.LMRTriplet
 	recvs  []udat.Recv
 	rxIOVs [][1]udat.LMRTriplet
@@ -92,8 +92,8 @@ func openUDAT(c *result.Case, lay layout, chosen choice) (_ *udatLink, err error
 		recvs = c.RxDepth
 	}
 	queued := c.QPs * (c.Depth + recvs)
-	// Twice the requests and receives: udat reserves spare entries for its endpoints, and soft-iWARP
-	// cannot resize a completion queue.
+	// Twice the number of requests and receives: udat reserves spare entries for its endpoints, and
+	// soft-iWARP cannot resize a completion queue.
 	if l.dto, err = ia.CreateEVD(2*queued, udat.EVDDTO, nil); err != nil {
 		return nil, err
 	}
@@ -245,7 +245,7 @@ func (l *udatLink) connect(ctx context.Context, to netip.AddrPort, token uint64)
 	return nil
 }
 
-// because returns the error of an event as a suffix of a message, "" if there is none.
+// because returns the error of an event as a suffix for a message, or "" if the event has no error.
 func because(ev *udat.Event) string {
 	if err := ev.Err(); err != nil {
 		return ": " + err.Error()
@@ -258,8 +258,8 @@ func makePrivate(token uint64, qp int) []byte {
 	return binary.LittleEndian.AppendUint32(b, uint32(qp))
 }
 
-// parsePrivate returns the queue pair that a connection request is for. It returns errNotOurs if
-// the private data has another token or no valid queue pair.
+// parsePrivate returns the index of the queue pair that a connection request is for. It returns
+// errNotOurs if the private data has another token or an index that is out of range.
 func parsePrivate(b []byte, token uint64, qps int) (int, error) {
 	if len(b) < privateSize || binary.LittleEndian.Uint64(b) != token {
 		return 0, errNotOurs

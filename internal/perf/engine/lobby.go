@@ -7,12 +7,12 @@ import (
 	"sync"
 )
 
-// lobbySize is the largest number of connections without a hello that a server keeps.
+// lobbySize is the default of Lobby.Size.
 const lobbySize = 256
 
-// Lobby is a list of connections whose peers have not yet sent anything useful, oldest first. If it
-// is full, Enter closes the oldest connection, so that silent peers do not keep others out. The
-// zero value has room for 256 connections. The methods may be called concurrently.
+// Lobby keeps the connections whose clients have not sent a hello yet, oldest first. If it is full,
+// Enter closes the oldest connection, so that silent clients do not keep others out. The methods
+// may be called concurrently.
 type Lobby struct {
 	Size int // largest number of connections; 0: 256
 

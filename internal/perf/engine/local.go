@@ -8,8 +8,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Local runs a plan with both ends in this process. serverCPU, if not nil, is the processor of the
-// server's loop.
+// Local runs a plan with both ends in this process. If serverCPU is not nil, the server's loop is
+// pinned to that processor.
 func Local(ctx context.Context, cl *Client, serverCPU *int, plan Plan) (*result.Document, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -40,7 +40,7 @@ func (w *worker) run() (end *result.End, err error) {
 		end.Received.Fill()
 		ops, bytes = ops+n, bytes+n*int64(w.c.Size)
 	}
-	if !w.initOps && end.Received == nil { // the cost of a passive end refers to all operations of its peer
+	if !w.initOps && end.Received == nil { // a passive end reports its cost per operation of its peer
 		ops = max(w.sh.expect.Load()-w.c.Warmup, 0)
 		bytes = ops * int64(w.c.Size)
 	}

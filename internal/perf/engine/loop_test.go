@@ -13,8 +13,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Queue pairs, depth, batches, directions, shared receive queue, small and odd numbers: every
-// combination moves what it says.
+// Queue pairs, depths, batches, directions and shared receive queues can be combined, also with
+// small and odd numbers. Each case moves as much data as it reports.
 func TestStreams(t *testing.T) {
 	onEach(t, func(t *testing.T, device string, base result.Case) {
 		depths := []int{1, 2, 16}
@@ -47,8 +47,8 @@ func TestStreams(t *testing.T) {
 	})
 }
 
-// With a number of buffers, the messages of each queue pair go through so many, and the memory is
-// no larger.
+// With --buffers, the messages of each queue pair use that number of buffers, and no more memory is
+// registered.
 func TestBuffers(t *testing.T) {
 	c := result.Default()
 	c.Mode, c.Size, c.Depth, c.RxDepth, c.QPs = result.Bandwidth, 100, 16, 64, 3
@@ -80,7 +80,8 @@ func TestBuffers(t *testing.T) {
 	})
 }
 
-// By time: it ends in time, the target knows how many there were, intervals come, and add up.
+// A run with a duration ends in time. The target knows the number of operations. Intervals are
+// reported, and their sum is right.
 func TestDuration(t *testing.T) {
 	onEach(t, func(t *testing.T, device string, base result.Case) {
 		for _, mode := range result.Modes {
@@ -108,7 +109,8 @@ func TestDuration(t *testing.T) {
 	})
 }
 
-// An open loop ends whatever the remainders of the warm-up and of the run on several queue pairs.
+// An open loop ends even if the numbers of operations of warm-up and run are not multiples of the
+// number of queue pairs.
 func TestOpenLoopRemainders(t *testing.T) {
 	for _, qps := range []int{2, 3} {
 		for warmup := range int64(3) {
@@ -174,7 +176,7 @@ func TestSamples(t *testing.T) {
 	assert.Assert(t, s.distribution(1) == nil)
 }
 
-// No loop allocates for an operation: neither the engine nor the layer beneath.
+// No loop allocates per operation, neither in the engine nor in the layer below.
 func TestNoAllocations(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
@@ -190,7 +192,7 @@ func TestNoAllocations(t *testing.T) {
 				c.Test, c.Mode, c.Iters, c.Size = test, mode, ops, 64
 				doc, err := measure(t, device, c)
 				assert.NilError(t, err)
-				// What starting and ending a case takes is a few hundred.
+				// Starting and ending a case allocates a few hundred times.
 				if n := doc.Runs[0].Client.Cost.Allocations; n > ops/3 {
 					t.Errorf("%s %s: %d allocations for %d operations", test, mode, n, ops)
 				}
@@ -199,8 +201,8 @@ func TestNoAllocations(t *testing.T) {
 	})
 }
 
-// A loop that always finds something must yield too, or the runtime takes its processor away in the
-// midst of a call into C.
+// A loop whose polls always find something must yield too. Otherwise the runtime takes away its P
+// in the middle of a call into C.
 func TestBusyLoopYields(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	s := newSpin(&result.Case{Poll: result.Busy}, fabricVerbs)
@@ -217,8 +219,8 @@ func TestBusyLoopYields(t *testing.T) {
 	assert.Equal(t, s.yielded, now, "it yielded just before")
 }
 
-// Crowded is where loops leave no processor to what they wait for; not where a process is bound to
-// as many as it has loops.
+// The host is crowded if the loops leave no processor to their peers. It is not crowded just
+// because the process has as many loops as processors that it may use.
 func TestCrowded(t *testing.T) {
 	assert.Equal(t, spinners.Load(), int32(0))
 	defer spinners.Store(0)

@@ -12,7 +12,7 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// option is one choice on the command line, and what can be chosen.
+// option lists the values that one command-line flag can have.
 type option []func(*result.Case)
 
 func values[T any](set func(*result.Case, T), all ...T) option {
@@ -59,8 +59,8 @@ func matrix() []result.Case {
 
 var flagNamed = regexp.MustCompile(`--[a-z]+`)
 
-// Every combination of the options ends: with a result, or with a refusal that names a flag, before
-// anything has run.
+// Every combination of the options ends, either with a result, or with an error that names a flag
+// before anything has run.
 func TestMatrix(t *testing.T) {
 	for _, device := range devices() {
 		t.Run(device, func(t *testing.T) {

@@ -12,23 +12,23 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Mesh measures between several servers, in steps. The pairs of a step measure at the same time.
+// Mesh measures between several servers, in steps. All pairs of a step measure at the same time.
 type Mesh struct {
 	Hosts   []string // addresses of the servers, HOST:PORT, all different
-	Plan    Plan     // each case makes a matrix; Repeats must be 1
+	Plan    Plan     // each case gives one matrix; Repeats must be 1
 	Pattern string   // one of result.Patterns; empty: result.Pairs
 	AtOnce  int      // largest number of pairs in a step of result.Pairs; 0: no limit
 	// Timeout is how long a measurement between two hosts may take in addition to the case's duration.
 	Timeout time.Duration
-	Wait    time.Duration // how long to wait in the beginning for servers that cannot be reached yet
+	Wait    time.Duration // how long to wait at the start for servers that cannot be reached yet
 	Dial    func(ctx context.Context, address string) (net.Conn, error)
 	Version string
-	Finish  <-chan struct{}    // closed: end now, keep results so far; may be nil
+	Finish  <-chan struct{}    // when closed, the mesh ends at once and the results so far are kept; may be nil
 	Watch   func(MeshProgress) // called after each case of a step; may be nil
 
 	mesh  *result.Mesh
 	hosts []meshEnd
-	slow  map[route]string // pairs whose measurement has timed out, with the reason why they are not measured again
+	slow  map[route]string // pairs whose measurement timed out, and the reason not to measure them again
 }
 
 // MeshProgress reports the step that a mesh has just measured.
@@ -36,18 +36,19 @@ type MeshProgress struct {
 	Step, Steps int // counted over all cases
 	Case        *result.Case
 	Pairs       []result.Pair     // pairs that the step tried to measure
-	Lost        []result.MeshHost // hosts that are left out from now on
+	Lost        []result.MeshHost // hosts that the mesh no longer measures after this step
 	Left        time.Duration     // estimated time until the end
 }
 
-// meshEnd is the state of a host in the process that runs the mesh.
+// meshEnd is what the process that runs the mesh knows about a host.
 type meshEnd struct {
-	ctl    *control // control connection to its server, or nil
-	failed []int    // the hosts with which it has failed since its last success
-	lost   bool     // it has been reported to Watch as left out
+	ctl    *control // control connection to the host's server, or nil
+	failed []int    // indices of the hosts with which this host has failed since its last success
+	lost   bool     // Watch has been told that the host is left out
 }
 
-// together reports whether the pairs of a step wait until all are connected before they begin.
+// together reports whether the pairs of a step wait until all of them are connected before they
+// measure.
 func (m *Mesh) together() bool { return m.Pattern != result.Pairs }
 
 // Validate sets the defaults, and returns an error if a setting is invalid.

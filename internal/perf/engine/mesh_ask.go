@@ -8,8 +8,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// ask returns the facts of a host. It tries again until m.Wait has passed while the host cannot be
-// reached.
+// ask returns the facts of a host. While the host cannot be reached, ask tries again, for at most
+// m.Wait.
 func (m *Mesh) ask(ctx context.Context, address string) result.MeshHost {
 	h := result.MeshHost{Address: address}
 	k, facts, err := m.open(ctx, address, 0)
@@ -30,7 +30,8 @@ func (m *Mesh) ask(ctx context.Context, address string) result.MeshHost {
 	return h
 }
 
-// open connects to a host and greets it. It returns the control connection and the host's facts.
+// open connects to a host and exchanges hellos. It returns the control connection and the host's
+// facts.
 func (m *Mesh) open(ctx context.Context, address string, cases int) (*control, *result.Facts, error) {
 	conn, err := m.Dial(ctx, address)
 	if err != nil {

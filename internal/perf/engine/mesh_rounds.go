@@ -8,10 +8,10 @@ type route struct{ from, to int }
 // step is a set of routes that are measured at the same time.
 type step []route
 
-// stepsOf returns the steps of a pattern between n hosts, each of up to atOnce routes (0: any
-// number). In a step of Pairs or Bisection each host is in at most one route. In a step of AllToAll
-// each host is in two, as client and as server. In a step of Incast all routes have the same
-// server.
+// stepsOf returns the steps of a pattern between n hosts. Each step has at most atOnce routes; 0
+// means any number. In a step of Pairs or Bisection, each host is in at most one route. In a step
+// of AllToAll, each host is in two routes, as client of one and server of the other. In a step of
+// Incast, all routes have the same server.
 func stepsOf(pattern string, n, atOnce int) (all []step) {
 	add := func(one step) {
 		for atOnce > 0 && len(one) > atOnce {
@@ -64,9 +64,9 @@ func (s step) reversed() step {
 	return back
 }
 
-// tournament returns the rounds of a round-robin tournament: each two hosts meet once, and no host
-// is in two pairs of a round. The host in the last place keeps its place, the others rotate. With
-// an odd number of hosts the last place is empty, and its opponent rests.
+// tournament returns the rounds of a round-robin tournament by the circle method: each two hosts
+// meet once, and no host is in two pairs of a round. The last host stays in place while the others
+// rotate. With an odd number of hosts the last place is empty, and the host paired with it rests.
 func tournament(n int) (rounds []step) {
 	places := n + n%2
 	for r := range places - 1 {

@@ -8,8 +8,9 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Every pattern measures each of its routes once. In a step no host measures twice in one role; of
-// Pairs and Bisection no host is in two routes at all; of Incast all routes have one server.
+// Every pattern contains each of its routes once. In a step no host has the same role twice. In a
+// step of Pairs or Bisection no host is in two routes. In a step of Incast all routes have the same
+// server.
 func TestSteps(t *testing.T) {
 	for _, pattern := range result.Patterns {
 		for _, n := range []int{2, 3, 4, 5, 8, 63, 64} {
@@ -56,7 +57,7 @@ func TestSteps(t *testing.T) {
 	assert.Equal(t, len(stepsOf(result.Bisection, 64, 0)), 2)
 }
 
-// No step is larger than it may be, and none is lost.
+// No step has more than atOnce routes, and no route is lost.
 func TestStepsAtOnce(t *testing.T) {
 	for _, most := range []int{1, 3, 32} {
 		routes := 0

@@ -11,9 +11,9 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Run measures all pairs. A pair that fails has its error in the matrix. A pair with a host that
-// cannot be reached or was given up has the host's error. Run returns an error only for an invalid
-// mesh, when Finish was closed (ErrFinished), or when ctx is done.
+// Run measures all pairs. If a pair fails, the matrix contains the pair's error. If a host cannot
+// be reached or has been given up, all its later pairs get the host's error. Run itself returns an
+// error only if the mesh is invalid, if Finish was closed (ErrFinished), or if ctx is done.
 func (m *Mesh) Run(ctx context.Context) (*result.Document, error) {
 	if err := m.Validate(); err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func (m *Mesh) steps(ctx context.Context) {
 	}
 }
 
-// lost returns the hosts that have been left out since the last call.
+// lost returns the hosts that have been left out since the previous call of lost.
 func (m *Mesh) lost() (all []result.MeshHost) {
 	for i := range m.hosts {
 		if h := &m.mesh.Hosts[i]; h.Error != "" && !m.hosts[i].lost {
@@ -88,13 +88,14 @@ func (m *Mesh) lost() (all []result.MeshHost) {
 	return all
 }
 
-// patienceHosts is the number of hosts with which a host must fail in a row to be given up. Without
-// it, a host that hangs would take the time limit with every other host.
+// patienceHosts is the number of hosts with which a host must fail in a row before it is given up.
+// Without this limit, a host that hangs would use up the whole Timeout with every other host.
 const patienceHosts = 3
 
-// judge gives up hosts after a step. It gives up a host that has failed with at least patienceHosts
-// others since its last success, if none of the last patienceHosts of them has failed as often
-// itself.
+// judge decides after a step which hosts to give up. It gives up a host that has failed with at
+// least patienceHosts others since its last success. It keeps the host if one of the last
+// patienceHosts of those others has itself failed with patienceHosts hosts, because that one may be
+// to blame.
 func (m *Mesh) judge(one step, worked map[route]bool) {
 	for _, r := range one {
 		for _, end := range [][2]int{{r.from, r.to}, {r.to, r.from}} {

@@ -14,8 +14,8 @@ import (
 // endedEarly is the error of a pair that was not measured because the mesh ended early.
 const endedEarly = "not measured: ended early"
 
-// measure measures a case between the pairs of a step, all at the same time. It returns all pairs
-// of the step, and those among them that it tried to measure.
+// measure measures a case between all pairs of a step at the same time. It returns all pairs of the
+// step, and the ones among them that it tried to measure.
 func (m *Mesh) measure(ctx context.Context, one step, c *result.Case) (pairs, tried []result.Pair) {
 	pairs = make([]result.Pair, len(one))
 	errs, began := make([]error, len(one)), make([]bool, len(one))
@@ -65,7 +65,7 @@ func (m *Mesh) measure(ctx context.Context, one step, c *result.Case) (pairs, tr
 // pair returns a key for the two hosts that is the same in both directions.
 func (r route) pair() route { return route{min(r.from, r.to), max(r.from, r.to)} }
 
-// refused returns the reason why two hosts are not measured, "" if they are.
+// refused returns why a route is not to be measured, or "" if it is to be measured.
 func (m *Mesh) refused(ctx context.Context, r route) string {
 	if ctx.Err() != nil {
 		return endedEarly
@@ -76,8 +76,8 @@ func (m *Mesh) refused(ctx context.Context, r route) string {
 // meetTime returns how long the connected pairs of a step wait for the others before they begin.
 func (m *Mesh) meetTime() time.Duration { return min(m.Timeout/2, 20*time.Second) }
 
-// gathering makes the pairs of a step begin together. Its wait returns when all pairs have
-// connected or failed. Pairs that need not begin together use a nil gathering.
+// gathering makes the pairs of a step begin together. Its method wait returns when all pairs have
+// connected or failed, or after a timeout. Pairs that need not begin together have a nil gathering.
 type gathering struct {
 	mu      sync.Mutex
 	missing int
@@ -106,27 +106,27 @@ func (g *gathering) wait(ctx context.Context, most time.Duration) {
 	}
 }
 
-// orderError is the error of a host that could not measure to another one. The host accepts further
+// orderError is the error if a host could not measure to another host. The host still accepts
 // orders.
 type orderError struct{ text string }
 
 func (e *orderError) Error() string { return e.text }
 
-// reachError is the error if the conversation with a host could not begin.
+// reachError is the error if no control connection to a host could be opened.
 type reachError struct{ error }
 
 func (e *reachError) Unwrap() error { return e.error }
 
-// errPairTime is the error of a measurement between two hosts that took too long.
+// errPairTime is the error if a measurement between two hosts took too long.
 var errPairTime = errors.New("gave up")
 
-// order makes one host measure to another one. A host has one order at a time. If the pairs of a
-// step begin together, order calls meet when this pair is connected.
+// order makes the host r.from measure to the host r.to. A host has one order at a time. If the
+// pairs of a step begin together, order calls meet when this pair is connected.
 func (m *Mesh) order(ctx context.Context, r route, c *result.Case, meet func()) (*result.Run, error) {
 	host := &m.hosts[r.from]
 	if host.ctl != nil {
 		select {
-		case <-host.ctl.gone: // the server closed it, because it was idle or to serve another client
+		case <-host.ctl.gone: // the server closed the connection, because it was idle or to serve another client
 			host.ctl.close()
 			host.ctl = nil
 		default:
@@ -148,7 +148,7 @@ func (m *Mesh) order(ctx context.Context, r route, c *result.Case, meet func()) 
 	return run, err
 }
 
-// hang ends the conversation with a host.
+// hang closes the control connection to a host, if there is one.
 func (m *Mesh) hang(host int) {
 	if k := m.hosts[host].ctl; k != nil {
 		k.send(message{Kind: msgBye})

@@ -14,7 +14,7 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// meshServer starts a server that measures to others, and returns its address.
+// meshServer starts a server that measures to other servers, and returns its address.
 func meshServer(t *testing.T, s *Server) string {
 	s.Device = victim()
 	dial, stop := serve(t, s)
@@ -40,7 +40,7 @@ func meshOf(hosts ...string) *Mesh {
 	return m
 }
 
-// hanging answers the first hello like a server, and nothing more.
+// hanging starts a server that answers the first hello and nothing more.
 func hanging(t *testing.T) string {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	assert.NilError(t, err)
@@ -98,7 +98,7 @@ func TestMesh(t *testing.T) {
 	assert.Equal(t, all, 2*12)
 }
 
-// A host that hangs costs the time limit, and is a cell with the reason.
+// A host that hangs takes the whole time limit. Its pair gets the reason as its error.
 func TestMeshHangs(t *testing.T) {
 	a, silent := meshServer(t, &Server{DialPeer: dialPeer}), hanging(t)
 	m := meshOf(a, silent)
@@ -110,7 +110,8 @@ func TestMeshHangs(t *testing.T) {
 	assert.Equal(t, pairs[1].Error, "not measured again: gave up after 1s (--pair-timeout)")
 }
 
-// A mesh that is told to finish keeps what it has, and fills the rest with the reason.
+// A mesh that is told to finish keeps the results so far. The other pairs get the reason as their
+// error.
 func TestMeshFinish(t *testing.T) {
 	a, b := meshServer(t, &Server{DialPeer: dialPeer}), meshServer(t, &Server{DialPeer: dialPeer})
 	m := meshOf(a, b)
@@ -130,7 +131,7 @@ func TestMeshFinish(t *testing.T) {
 	assert.Equal(t, pairs[1].Error, "not measured: ended early")
 }
 
-// When the client of an order goes away the server ends the measurement, and has its memory back.
+// If the client of an order disconnects, the server ends the measurement and frees its memory.
 func TestMeshOrphan(t *testing.T) {
 	s := &Server{DialPeer: dialPeer}
 	a, b := meshServer(t, s), meshServer(t, &Server{})
@@ -151,7 +152,7 @@ func TestMeshOrphan(t *testing.T) {
 	}
 }
 
-// manyServers starts servers on mem0 that measure to others, and returns their addresses.
+// manyServers starts servers on mem0 that measure to other servers, and returns their addresses.
 func manyServers(t *testing.T, n int) (all []string) {
 	for range n {
 		all = append(all, meshServer(t, &Server{DialPeer: dialPeer}))
@@ -159,8 +160,8 @@ func manyServers(t *testing.T, n int) (all []string) {
 	return all
 }
 
-// TestMeshPatterns: each pattern measures all its pairs, in steps of the size that it says, and the
-// document has them in the hosts' order.
+// TestMeshPatterns: each pattern measures all its pairs, in steps of the right size. The document
+// lists the pairs in the order of the hosts.
 func TestMeshPatterns(t *testing.T) {
 	ofNoDevice(t)
 	hosts := manyServers(t, 4)
@@ -192,8 +193,8 @@ func TestMeshPatterns(t *testing.T) {
 	}
 }
 
-// slowHost takes orders of a mesh, and is ready for each after a time. It returns when it was ready
-// and when it heard go, and answers that it has not measured.
+// slowHost accepts orders of a mesh, and takes a time to be ready for each. It reports when it was
+// ready and when msgGo came, and answers each order with an error.
 func slowHost(t *testing.T, setup time.Duration) (address string, ready, begun <-chan time.Time) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	assert.NilError(t, err)
@@ -233,7 +234,7 @@ func slowHost(t *testing.T, setup time.Duration) (address string, ready, begun <
 	return ln.Addr().String(), readies, begins
 }
 
-// The pairs of a step begin when the last one is connected, in each step.
+// In each step, the pairs begin when the last of them is connected.
 func TestMeshBeginsTogether(t *testing.T) {
 	const setup = 200 * time.Millisecond
 	a, _, beginsA := slowHost(t, 0)
@@ -256,7 +257,7 @@ func TestMeshBeginsTogether(t *testing.T) {
 	}
 }
 
-// Pairs of a step that begins together wait for one whose host does not answer for a bounded time.
+// Pairs that begin together wait only a bounded time for a pair whose host does not answer.
 func TestMeshTogether(t *testing.T) {
 	ofNoDevice(t)
 	hosts := append(manyServers(t, 3), hanging(t))
@@ -275,7 +276,8 @@ func TestMeshTogether(t *testing.T) {
 	assert.Assert(t, time.Since(begun) < 2*time.Minute)
 }
 
-// A host that hangs is given up after patienceHosts others, and named; the others are measured.
+// A host that hangs is given up after patienceHosts others, and named. All other pairs are
+// measured.
 func TestMeshGivesUp(t *testing.T) {
 	ofNoDevice(t)
 	hosts := append(manyServers(t, 6), hanging(t), hanging(t))
@@ -302,7 +304,7 @@ func TestMeshGivesUp(t *testing.T) {
 	}
 }
 
-// 16 hosts, one of which does not listen: it is named, and costs the others nothing.
+// If one of 16 hosts does not listen, it is named, and does not delay the others.
 func TestMeshDeadHost(t *testing.T) {
 	if testing.Short() {
 		t.Skip("240 measurements")
@@ -322,7 +324,7 @@ func TestMeshDeadHost(t *testing.T) {
 	assert.Assert(t, strings.Contains(doc.Mesh.Hosts[15].Error, "no datperf server to be reached"))
 }
 
-// A mesh waits for a server that is not there yet, and not for ever.
+// A mesh waits for a server that cannot be reached yet, but only for a bounded time.
 func TestMeshWait(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	assert.NilError(t, err)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// sysfs is where the kernel describes devices and processors.
+// sysfs is the folder in which the kernel describes devices and processors.
 const sysfs = "/sys"
 
 // maxProcessor is the largest number of a processor. Linux supports at most 8192 processors.
@@ -54,7 +54,7 @@ func parseProcessors(list string) (cpus []int, err error) {
 }
 
 // useNode makes the measuring loops run on those processors of the device's NUMA node that this
-// process may use. A loop that --cpu pins to a processor stays there.
+// process may use. A loop that --cpu pins to a processor stays on that processor.
 func (c *choice) useNode(root string) {
 	if c.Fabric != fabricVerbs {
 		return

@@ -9,7 +9,7 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// tree makes a sysfs with nodes NUMA nodes, where device mlx5_1 is on one of them.
+// tree returns a sysfs with the given number of NUMA nodes. The device mlx5_1 is on one of them.
 func tree(t *testing.T, nodes int, node, list string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -23,8 +23,8 @@ func tree(t *testing.T, nodes int, node, list string) string {
 	return root
 }
 
-// A device's node and processors are those of sysfs; none of a host with one node, of a device
-// without node, and of a list that is none.
+// nearProcessors returns the device's node and processors as sysfs has them. It returns no
+// processors for a host with one node, for a device without a node, and for an invalid list.
 func TestNearProcessors(t *testing.T) {
 	for _, c := range []struct {
 		nodes      int
@@ -45,8 +45,8 @@ func TestNearProcessors(t *testing.T) {
 	assert.Assert(t, node == "" && cpus == nil)
 }
 
-// Loops get those processors of the node that this process may use, and no others; where it may use
-// none of them, that is known.
+// Loops run on those processors of the node that this process may use. If it may use none of them,
+// choice.far is set.
 func TestUseNode(t *testing.T) {
 	mine := -1
 	for cpu := range maxProcessor {
@@ -70,7 +70,7 @@ func TestUseNode(t *testing.T) {
 	assert.Assert(t, c.near == nil && !c.far)
 }
 
-// A bound loop runs on the given processors only, and afterwards where it might before.
+// A bound loop runs only on the given processors. Afterwards it may run where it could run before.
 func TestPinTo(t *testing.T) {
 	if CheckCPU(0) != nil {
 		t.Skip("processor 0 is not to be had")

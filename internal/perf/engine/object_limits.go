@@ -9,18 +9,18 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// Reached is the number of objects of a kind that an adapter created.
+// Reached says how many objects of a kind could be created on an adapter.
 type Reached struct {
 	Kind    string
 	Count   int
-	Refusal error // the error of creating one more; nil if most objects were created
+	Refusal error // the error of the attempt to create one more; nil if the limit of the call was reached
 }
 
-// LimitKinds are the kinds of objects that Limits creates.
+// LimitKinds lists the kinds of objects that Limits can create.
 var LimitKinds = []string{"IA", "PZ", "CNO", "EVD", "EP", "SRQ", "LMR", "RMR", "PSP"}
 
-// Limits creates objects of a kind until the adapter refuses one or the number reaches most. Then
-// it frees them all, and creates one more to check that they were freed.
+// Limits creates objects of a kind on a device until the adapter refuses one or there are most of
+// them. Then it frees them all, and creates one more to check that freeing them worked.
 func Limits(ctx context.Context, device, kind string, most int) (r Reached, err error) {
 	chosen, err := choose(device, netip.Addr{})
 	if err != nil {
@@ -69,7 +69,7 @@ func Limits(ctx context.Context, device, kind string, most int) (r Reached, err 
 
 type freer interface{ Free() error }
 
-// maker creates objects of one kind. It owns the objects that these depend on.
+// maker creates objects of one kind. It owns the objects that those depend on.
 type maker struct {
 	make  func() (freer, error)
 	needs []freer

@@ -7,7 +7,7 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// Every kind can be made in numbers, and all of it be freed.
+// Many objects of every kind can be created, and all of them can be freed.
 func TestLimits(t *testing.T) {
 	for _, device := range devices() {
 		for _, kind := range LimitKinds {

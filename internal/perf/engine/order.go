@@ -7,9 +7,10 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// carryOut carries out the order in m: it connects to another server, as that server's client, and
-// measures the case. If m.Together is set, it sends msgReady to the client that gave the order once
-// it is connected, and begins when that client sends msgGo. It stops when that client disconnects.
+// carryOut executes an order, the message m: it connects to the server m.Peer as a client, and
+// measures the case. The argument k is the control connection to the client that gave the order. If
+// m.Together is set, carryOut sends msgReady on k when it is connected to m.Peer, and begins when
+// msgGo arrives on k. It stops when k is closed.
 func carryOut(ctx context.Context, k *control, m *message,
 	dial func(ctx context.Context, address string) (net.Conn, error), cl *Client) (*result.Run, error) {
 	ctx, cancel := context.WithCancelCause(ctx)

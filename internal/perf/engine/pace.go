@@ -7,7 +7,7 @@ import (
 )
 
 // pace is the schedule of an open loop. It determines when each operation is due, whether or not
-// earlier ones have completed.
+// earlier operations have completed.
 type pace struct {
 	gap float64 // mean nanoseconds between operations; 0: closed loop
 	rng *rand.Rand
@@ -33,7 +33,7 @@ func (p *pace) start(now int64) { p.at = float64(now) }
 // due returns when the next operation is due.
 func (p *pace) due() int64 { return int64(p.at) }
 
-// advance moves to the next operation.
+// advance moves the schedule to the next operation.
 func (p *pace) advance() {
 	if p.rng != nil {
 		p.at += p.gap * p.rng.ExpFloat64()

@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// A payload is an arithmetic progression of 64-bit words whose start depends on queue pair and
-// sequence number. No two words of a message and no two messages in flight are equal. So comparing
-// every byte detects data that is lost, late or misplaced.
+// A payload is an arithmetic progression of 64-bit words that starts at a value computed from the
+// queue pair and the sequence number. No two words of a message are equal, and no two messages in
+// flight are equal. So comparing every byte detects data that is lost, late or misplaced.
 const payloadStep = 0x9E3779B97F4A7C15
 
 func payloadStart(qp int, seq uint64) uint64 {
@@ -15,7 +15,7 @@ func payloadStart(qp int, seq uint64) uint64 {
 	return x ^ x>>29
 }
 
-// fill writes the payload of a message.
+// fill writes the payload of message seq of a queue pair to b.
 func fill(b []byte, qp int, seq uint64) {
 	v := payloadStart(qp, seq)
 	for len(b) >= 8 {
@@ -28,7 +28,7 @@ func fill(b []byte, qp int, seq uint64) {
 	}
 }
 
-// check compares a message with its payload.
+// check returns an error if b is not the payload of message seq of a queue pair.
 func check(b []byte, qp int, seq uint64) error {
 	v := payloadStart(qp, seq)
 	rest := b
@@ -51,9 +51,9 @@ func mismatch(b []byte, at, qp int, seq uint64) error {
 	return fmt.Errorf("wrong payload: message %d of queue pair %d, %d bytes, differs from byte %d on", seq, qp, len(b), at)
 }
 
-// fillMemory fills the memory before the case begins. In the areas that the peer reads, slot n gets
-// the payload of sequence number n and never changes. The areas that the peer writes, or modifies
-// by atomics, stay zero.
+// fillMemory fills an end's memory before the case begins. In the areas that the peer reads, slot n
+// gets the payload of sequence number n, and this content never changes. The areas that the peer
+// writes, or modifies by atomics, stay zero.
 func fillMemory(lay *layout, mem []byte) {
 	for qp := range lay.qps {
 		for slot := range lay.tx.slots {

@@ -13,11 +13,11 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// perftestShape describes how one of perftest's programs waits for its peer, apart from the
-// exchange of queue pairs, and how it ends.
+// perftestShape describes how one of perftest's programs synchronizes with its peer around the
+// measurement.
 type perftestShape struct {
-	before, after int  // how often it swaps the first queue pair: before it swaps all, and after connecting
-	report        bool // it swaps figures after the measurement
+	before, after int  // exchanges of the first queue pair alone: before all are exchanged, and after connecting
+	report        bool // it exchanges figures after the measurement
 	silent        bool // it sends nothing at the end
 }
 
@@ -34,9 +34,9 @@ func shapeOf(c *result.Case) perftestShape {
 	return perftestShape{after: 1, report: true}
 }
 
-// PerftestPlan returns an error if none of perftest's programs can be the peer for the plan. It
-// adapts the plan's case: perftest has no warm-up, so the operations of the warm-up are the first
-// of its iterations. cm is set if the program runs with -R.
+// PerftestPlan returns an error if none of perftest's programs can be the peer for the plan.
+// Otherwise it adapts the plan's case: perftest has no warm-up, so the program's first iterations
+// count as datperf's warm-up. The argument cm says that the program runs with -R.
 func PerftestPlan(plan *Plan, cm bool) error {
 	if len(plan.Cases) != 1 || plan.Repeats != 1 {
 		return fmt.Errorf("--peer perftest: %d runs; one of perftest's programs is there for one case, once",
@@ -67,7 +67,8 @@ func PerftestPlan(plan *Plan, cm bool) error {
 	case c.Iters < 5:
 		return fmt.Errorf("--iters %d with --peer perftest: must be at least 5", c.Iters)
 	}
-	// In bandwidth tests perftest counts iterations per queue pair, datperf over all of them.
+	// In bandwidth tests perftest counts iterations per queue pair, and datperf counts those of all
+	// queue pairs together.
 	total := c.Iters
 	if c.Mode == result.Bandwidth {
 		total *= int64(c.QPs)
@@ -80,17 +81,18 @@ func PerftestPlan(plan *Plan, cm bool) error {
 	return nil
 }
 
-// The number of receives that perftest posts by default, and its maximum on a transport that may
-// lose messages.
+// perftestReceives is the number of receives that perftest posts by default. perftestMostReceives
+// is the most receives that this end posts on a transport that may lose messages.
 const perftestReceives, perftestMostReceives = 512, 16000
 
-// errPerftestEnded is the error if Client.Finish ended a run with a program of perftest. There are
-// no results, because the program ends only after all operations.
+// errPerftestEnded is the error if Client.Finish ended a run with a program of perftest. Such a run
+// has no results, because the program reports them only after all operations.
 var errPerftestEnded = errors.New("ended early, without results: perftest does not shorten a run")
 
-// Perftest measures the plan's case against one of perftest's programs. The program exchanges its
-// settings over conn, which Perftest closes. As a server this end measures what it receives; it
-// returns no run if there is nothing to measure.
+// Perftest measures the plan's case against one of perftest's programs. Both ends exchange their
+// settings over conn, which Perftest closes. With server set, this end is perftest's server and
+// measures only the messages that it receives. If there is nothing to measure, the document has no
+// run.
 func (cl *Client) Perftest(ctx context.Context, conn net.Conn, plan Plan, server bool) (*result.Document, error) {
 	defer conn.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -249,16 +251,16 @@ func (p *perftestPeer) connect() error {
 			return err
 		}
 	}
-	// The programs swap their queue pairs again here and below. The purpose of each swap differs
-	// between the programs, but a peer only sees their number.
+	// The programs exchange their queue pairs again here and in wait. Programs differ in the
+	// purpose of each exchange, but all that this end must match is how often they exchange.
 	if _, err := p.queuePairs("connected", p.own); err != nil {
 		return err
 	}
 	return p.wait("ready", shape.after)
 }
 
-// connectCM connects the queue pairs by the connection manager. It uses the port number of the
-// exchange.
+// connectCM connects the queue pairs by the connection manager, at the same port number as the
+// exchange of settings.
 func (p *perftestPeer) connectCM(ctx context.Context) error {
 	p.l.foreign = true
 	if err := postFirstReceives(p.c, p.l); err != nil {
@@ -296,8 +298,8 @@ func (p *perftestPeer) connectCM(ctx context.Context) error {
 	return err
 }
 
-// wait swaps the description of the first queue pair, so that each end waits until its peer has
-// come to the same point.
+// wait exchanges the description of the first queue pair, the given number of times. Each exchange
+// makes both ends wait until the peer has reached the same point.
 func (p *perftestPeer) wait(what string, times int) error {
 	for range times {
 		if _, err := p.queuePairs(what, p.own[:1]); err != nil {
@@ -316,7 +318,7 @@ func (p *perftestPeer) connectQP(i int, peer *queuePair) error {
 		reads: uint8(min(uint32(p.c.ReadDepth), peer.reads))})
 }
 
-// measure runs this end's loop, and then swaps the messages with which the program ends.
+// measure runs this end's loop, and then exchanges the messages with which the program ends.
 func (p *perftestPeer) measure(ctx context.Context, cl *Client, fabric string) (*result.Run, error) {
 	c := p.c
 	sh := newShared()
@@ -327,9 +329,10 @@ func (p *perftestPeer) measure(ctx context.Context, cl *Client, fabric string) (
 		c.Direction = result.In
 	}
 	run := &result.Run{Case: *c, Notes: result.Notes{"the peer is perftest " + p.version}}
-	// The server of ib_write_lat posts the first write. A client waits for it, then measures its own
-	// writes, each of which the server answers. At the end it posts a write that has no answer and
-	// is not measured. So a client measures one write less than it posts after the warm-up.
+	// With ib_write_lat the server posts the first write. A client waits for that write. Then it
+	// measures its own writes, each of which the server answers. At the end the client posts one
+	// more write, which has no answer and is not measured. So a client measures one write less than
+	// it posts after the warm-up.
 	begins := c.Test == result.Write && c.Mode == result.Latency
 	if begins && p.client {
 		c.Iters--

@@ -19,11 +19,11 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// cmMessage is the length in bytes of a queue pair's description with -R, the longest message of
-// the exchange.
+// cmMessage is the length in bytes of a queue pair's description with -R. No message of the
+// exchange is longer.
 const cmMessage = 56
 
-// encodeCM returns the description of a queue pair that perftest sends with -R: numbers in network
+// encodeCM returns the queue pair's description as perftest sends it with -R: numbers in network
 // byte order, aligned as in C.
 func (q *queuePair) encodeCM() []byte {
 	b := make([]byte, 0, cmMessage)
@@ -35,7 +35,7 @@ func (q *queuePair) encodeCM() []byte {
 	return append(b, make([]byte, 8)...)
 }
 
-// decodeCM decodes the result of encodeCM.
+// decodeCM sets q from a description in the form that encodeCM returns.
 func (q *queuePair) decodeCM(b []byte) {
 	for i, v := range []*uint32{&q.lid, &q.reads, &q.num, &q.psn, &q.Key} {
 		*v = binary.BigEndian.Uint32(b[4*i:])
@@ -44,23 +44,24 @@ func (q *queuePair) decodeCM(b []byte) {
 	copy(q.gid[:], b[32:])
 }
 
-// cmConn is the connection of perftest's exchange with -R, a queue pair that the connection manager
-// connects. Each Write sends one message. Only one goroutine may read and write.
+// cmConn is the connection for the exchange with perftest's programs with -R: a queue pair that the
+// connection manager connects. Each Write sends one message. Only one goroutine may call Read and
+// Write.
 type cmConn struct {
 	l             *cverbsLink
 	local, remote net.Addr
 	deadline      time.Time
-	arrived       []done // messages that Read has not begun to read
-	left          []byte // unread rest of the current message
+	arrived       []done // received messages of which Read has returned nothing yet
+	left          []byte // rest of the message that Read returns now
 	sent          uint64
 	received      uint64
 	once          sync.Once
 	closed        error
-	gone          chan struct{} // closed: the peer has disconnected, or this end has closed
+	gone          chan struct{} // closed when the peer has disconnected or this end has closed
 }
 
-// PerftestCM connects to a perftest program at address by the connection manager, as perftest does
-// with -R. Without an address it waits for such a program to connect.
+// PerftestCM connects to one of perftest's programs at address by the connection manager, as
+// perftest does with -R. If address is "", it waits until such a program connects to port.
 func (cl *Client) PerftestCM(ctx context.Context, address string, port int) (net.Conn, error) {
 	var local netip.Addr
 	var to netip.AddrPort
@@ -119,8 +120,9 @@ func (cl *Client) chooseVerbs(local netip.Addr) (choice, error) {
 	return chosen, err
 }
 
-// resolveCM returns the IPv4 address of a host, or the address and port in address. With -R
-// perftest resolves host names to IPv4 only.
+// resolveCM returns the address and port to connect to. The argument address is an IP address with
+// a port, or a host name or IPv4 address without one. With -R perftest resolves host names to IPv4
+// addresses only.
 func resolveCM(ctx context.Context, address string, port int) (netip.AddrPort, error) {
 	if to, err := netip.ParseAddrPort(address); err == nil {
 		return to, nil
@@ -157,7 +159,7 @@ func (k *cmConn) accept(ctx context.Context) error {
 	return k.l.listener.Close() // the measurement listens on the same port
 }
 
-// connectForeign connects all queue pairs to a program of perftest. While the program refuses,
+// connectForeign connects all queue pairs to one of perftest's programs. While the program refuses,
 // because it does not listen yet, connectForeign tries again until ctx is done.
 func (l *cverbsLink) connectForeign(ctx context.Context, to netip.AddrPort) error {
 	for qp := range l.qps {
@@ -192,8 +194,8 @@ func (k *cmConn) watch() {
 	}
 }
 
-// step waits up to parkTime for completions. It appends received messages to arrived, and reports
-// whether a send has completed.
+// step waits for completions, for at most parkTime. It appends received messages to arrived, and
+// reports whether a Send has completed.
 func (k *cmConn) step() (sent bool, err error) {
 	var all [pollBatch]done
 	n, err := k.l.wait(all[:], parkTime)
@@ -239,7 +241,8 @@ func (k *cmConn) Write(b []byte) (int, error) {
 	}
 }
 
-// Read reads from the current message, or from the next one if nothing is left.
+// Read reads from the current message. If nothing is left of that message, Read waits for the next
+// one.
 func (k *cmConn) Read(b []byte) (int, error) {
 	for len(k.left) == 0 {
 		if len(k.arrived) == 0 {

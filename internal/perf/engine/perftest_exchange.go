@@ -16,20 +16,21 @@ import (
 	"github.com/godat/godat/cverbs"
 )
 
-// perftestVersion is the version that this end sends, the one of Debian 12. If both ends sent 6.28
-// or more, they would negotiate further settings.
+// perftestVersion is the version of perftest that this end claims to be, the one in Debian 12. If
+// both ends sent 6.28 or more, they would negotiate further settings.
 const perftestVersion = "6.06"
 
-// Versions of perftest that datperf can talk to. 5.70 is the oldest version that newer ones accept.
-// From 6.29 on the description of a queue pair is longer with -R.
+// Versions of perftest that datperf can talk to. 5.70 is the oldest version that newer versions
+// accept. perftestNewestCM is for -R: from 6.29 on, the description of a queue pair is longer with
+// -R.
 const (
 	perftestOldest   = "5.70"
 	perftestNewest   = "6.29"
 	perftestNewestCM = "6.28"
 )
 
-// exchange is the TCP connection to one of perftest's programs. Both ends send messages of the same
-// length in turn, the client first.
+// exchange is the connection to one of perftest's programs over which both ends exchange settings.
+// The ends send messages of the same length in turn, the client first.
 type exchange struct {
 	conn   net.Conn
 	client bool // this end is the client
@@ -39,10 +40,11 @@ type exchange struct {
 	version string // version of the peer, once it is known
 }
 
-// perftestWait is how long swap waits for the peer's message, also while the peer measures.
+// perftestWait is how long swap waits for the peer's message. The peer may measure meanwhile.
 const perftestWait = 30 * time.Minute
 
-// swap sends own and returns the peer's message, which has the same length.
+// swap sends own to the peer and returns the message that the peer sends, which has the same
+// length. what names the message in errors.
 func (x *exchange) swap(what string, own []byte) ([]byte, error) {
 	x.conn.SetDeadline(time.Now().Add(perftestWait))
 	peer := make([]byte, len(own))
@@ -66,7 +68,8 @@ func (x *exchange) swap(what string, own []byte) ([]byte, error) {
 	return nil, fmt.Errorf("perftest, %s: %w", what, err)
 }
 
-// versions checks the peer's version and returns it.
+// versions exchanges the versions and returns the peer's, or an error if datperf cannot talk to
+// that version.
 func (x *exchange) versions() (string, error) {
 	own := make([]byte, 16)
 	copy(own, perftestVersion)
@@ -91,7 +94,7 @@ func (x *exchange) versions() (string, error) {
 	return string(text), nil
 }
 
-// number swaps a number of four bytes.
+// number sends own to the peer and returns the peer's number. Each number has four bytes.
 func (x *exchange) number(what string, own int) (int, error) {
 	b, err := x.swap(what, binary.BigEndian.AppendUint32(nil, uint32(own)))
 	if err != nil {
@@ -100,7 +103,7 @@ func (x *exchange) number(what string, own int) (int, error) {
 	return int(binary.BigEndian.Uint32(b)), nil
 }
 
-// mtu swaps the path MTU, and returns the smaller one.
+// mtu exchanges the path MTUs and returns the smaller one.
 func (x *exchange) mtu(own cverbs.MTU) (cverbs.MTU, error) {
 	b, err := x.swap("path MTU", []byte{'0' + byte(own), 0})
 	if err != nil {
@@ -131,7 +134,7 @@ func (q *queuePair) encode(gid bool) []byte {
 	return append([]byte(text), "00000000:\x00"...)
 }
 
-// decode decodes the result of encode.
+// decode sets q from a description in the form that encode returns.
 func (q *queuePair) decode(b []byte, gid bool) error {
 	fields := strings.Split(strings.TrimRight(string(b), "\x00"), ":")
 	need := 7
@@ -163,8 +166,8 @@ func (q *queuePair) decode(b []byte, gid bool) error {
 	return nil
 }
 
-// queuePairs swaps the descriptions of queue pairs, each in one message. The programs also do this
-// to wait for each other.
+// queuePairs sends the descriptions of own and returns the peer's, each in one message. The
+// programs also do this to wait for each other.
 func (x *exchange) queuePairs(what string, own []queuePair) ([]queuePair, error) {
 	peers := make([]queuePair, len(own))
 	for i := range own {
@@ -187,13 +190,13 @@ func (x *exchange) queuePairs(what string, own []queuePair) ([]queuePair, error)
 	return peers, nil
 }
 
-// perftestReport has the figures of a bandwidth program.
+// perftestReport contains the figures of one end in a bandwidth test.
 type perftestReport struct {
 	size, iters             uint64
 	peak, average, messages float64 // MB/s of 2^20 bytes, and millions of messages per second
 }
 
-// report swaps the figures, and returns the peer's.
+// report sends own to the peer and returns the peer's figures.
 func (x *exchange) report(own perftestReport) (peer perftestReport, err error) {
 	for _, f := range []struct {
 		own uint64
@@ -214,8 +217,8 @@ func (x *exchange) report(own perftestReport) (peer perftestReport, err error) {
 	return peer, nil
 }
 
-// check returns an error for impossible figures. The figures are meaningful only for an end that
-// initiates.
+// check returns an error for impossible figures. Only the figures of an end that initiates mean
+// anything.
 func (r *perftestReport) check() error {
 	for _, v := range []float64{r.average, r.messages} {
 		if !(v >= 0 && v < 1<<40) {
@@ -225,9 +228,9 @@ func (r *perftestReport) check() error {
 	return nil
 }
 
-// done sends the last message of the exchange.
+// done sends the message that ends the exchange.
 func (x *exchange) done() error {
-	if x.cm { // with -R disconnecting ends the exchange
+	if x.cm { // with -R, disconnecting ends the exchange
 		return nil
 	}
 	x.conn.SetDeadline(time.Now().Add(answerTime))
@@ -235,7 +238,7 @@ func (x *exchange) done() error {
 	return err
 }
 
-// closeWith makes the end of ctx close the connection, until stop is called.
+// closeWith closes the connection when ctx is done, unless stop is called first.
 func (x *exchange) closeWith(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, func() { x.conn.Close() })
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// TestPerftestQueuePair: what this end writes it reads, with the lengths that perftest expects, and
-// what a peer sends is checked.
+// TestPerftestQueuePair: this end can read what it writes, and the lengths are those that perftest
+// expects. What a peer sends is checked.
 func TestPerftestQueuePair(t *testing.T) {
 	q := queuePair{lid: 7, reads: 16, num: 0x12, psn: 0xabcdef, remote: remote{Addr: 0x7f0000001000, Key: 0x1234},
 		gid: cverbs.GID{10: 0xff, 11: 0xff, 12: 10, 15: 1}}
@@ -38,8 +38,8 @@ func TestPerftestQueuePair(t *testing.T) {
 	}
 }
 
-// TestPerftestStrangers: another version is named, what is no perftest is recognized, and a peer
-// that goes away is reported.
+// TestPerftestStrangers: an unsupported version is named, a program that is not perftest is
+// recognized, and a peer that disconnects is reported.
 func TestPerftestStrangers(t *testing.T) {
 	padded := func(version string) string { return version + strings.Repeat("\x00", 16-len(version)) }
 	for _, taken := range []string{"5.70", "5.96", "6.06", "6.28", "6.29"} {
@@ -86,7 +86,7 @@ func TestPerftestStrangers(t *testing.T) {
 	a.Close()
 }
 
-// TestPerftestFinish: an end asked for reaches also a run that waits for its peer.
+// TestPerftestFinish: Finish also ends a run that waits for its peer.
 func TestPerftestFinish(t *testing.T) {
 	cl := &Client{}
 	if _, err := cl.chooseVerbs(netip.Addr{}); err != nil {
@@ -136,7 +136,8 @@ func TestPerftestFigures(t *testing.T) {
 	}
 }
 
-// TestPerftestQueuePairCM: the description of -R has C's alignment and network byte order.
+// TestPerftestQueuePairCM: a description with -R is aligned as in C, and its numbers are in network
+// byte order.
 func TestPerftestQueuePairCM(t *testing.T) {
 	q := queuePair{lid: 7, reads: 16, num: 0x12, psn: 0xabcdef, remote: remote{Addr: 0x7f0000001000, Key: 0x1234},
 		gid: cverbs.GID{10: 0xff, 11: 0xff, 12: 10, 15: 1}}

@@ -59,8 +59,8 @@ func (w *worker) ping() error {
 	return nil
 }
 
-// await waits in an open loop until the next operation is due, and returns that time. In a closed
-// loop it returns 0 at once.
+// await returns the time at which the next operation is due. In an open loop it waits until then.
+// In a closed loop it returns 0 at once.
 func (w *worker) await() (due int64, err error) {
 	if !w.pace.open() {
 		return 0, nil
@@ -83,8 +83,8 @@ func (w *worker) await() (due int64, err error) {
 	}
 }
 
-// once runs one operation. It returns when the operation completes, or in a ping-pong when the
-// peer's answer arrives, because the latency ends then.
+// once runs one operation and returns when its latency ends. In a ping-pong that is when the peer's
+// answer arrives, otherwise when the operation completes.
 func (w *worker) once(qp int) error {
 	if w.steps != nil {
 		return w.transact(qp)
@@ -160,7 +160,8 @@ func (w *worker) pong() error {
 	return nil
 }
 
-// endOfPong returns nil if err only means that no more messages will come.
+// endOfPong returns nil if err only means that no more messages will come. Otherwise it returns
+// err.
 func (w *worker) endOfPong(n int64, err error) error {
 	if err == errNoMore && n >= w.sh.expect.Load() {
 		return nil
@@ -181,7 +182,8 @@ func (w *worker) awaitMessage() error {
 	return nil
 }
 
-// nothingMore reports whether the peer has announced its number of messages and all have arrived.
+// nothingMore reports whether the peer has announced how many messages it sends and all of them
+// have arrived.
 func (w *worker) nothingMore() bool {
 	return !w.initOps && w.received >= w.sh.expect.Load()
 }
@@ -196,7 +198,8 @@ func (w *worker) takeMessages() error {
 	return nil
 }
 
-// postMarked posts a write. The peer detects its arrival by the mark in its last byte.
+// postMarked posts a write whose last byte is a mark, by which the peer detects that the write has
+// arrived.
 func (w *worker) postMarked(qp int) error {
 	seq := w.initSeq[qp]
 	if w.c.Verify {
@@ -212,7 +215,7 @@ func (w *worker) postMarked(qp int) error {
 	return nil
 }
 
-// lastMarked posts one more marked write, and waits until it has completed.
+// lastMarked posts one more marked write, and waits for its completion.
 func (w *worker) lastMarked() error {
 	last := w.lay.tx.at(0, w.initSeq[0]) + w.lay.size - 1
 	w.l.bytes()[last] = markOf(w.initSeq[0])
@@ -227,21 +230,21 @@ func (w *worker) lastMarked() error {
 	return nil
 }
 
-// markOf returns the mark of a message. It differs from the mark of the message before. The first
-// mark is not 0, which the memory contains before.
+// markOf returns the mark of message seq. It differs from the mark of message seq-1. The first mark
+// is not 0, because the memory contains 0 before the first message.
 func markOf(seq uint64) byte { return byte(seq + 1) }
 
 // markSpins is the number of memory polls between two polls of the link.
 const markSpins = 1024
 
-// awaitMark polls the last byte of the peer's next write until it has arrived.
+// awaitMark polls the last byte of the peer's next write until that write has arrived.
 func (w *worker) awaitMark(qp int) error {
 	seq := w.rxSeq[qp]
 	at := w.lay.rx.at(qp, 0)
 	last := at + w.lay.size - 1
 	mem := w.l.bytes()
-	// The access is aligned, because the memory begins on a page, and in bounds, because the memory is
-	// longer than the slots.
+	// The access is aligned, because the memory begins on a page. It is in bounds, because the
+	// memory is longer than the slots.
 	word := (*uint32)(unsafe.Pointer(&mem[last&^3]))
 	mark := markOf(seq)
 	for spins := 1; ; spins++ {

@@ -7,13 +7,14 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Plan is a list of cases to measure, each of them Repeats times.
+// Plan is a list of cases. Each case is measured Repeats times.
 type Plan struct {
 	Cases   []result.Case
 	Repeats int // at least 1
 }
 
-// Validate returns an error if the plan has a case that cannot be run. It runs nothing.
+// Validate returns an error if the plan contains a case that cannot be run. It does not run any
+// case.
 func (p *Plan) Validate() error {
 	if len(p.Cases) == 0 {
 		return errors.New("the plan has no cases")

@@ -7,12 +7,12 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// portCounters locates the kernel's counters of an end's port and network device. The zero value
-// has no counters.
+// portCounters says where the kernel has the counters of an end's port and network device. For the
+// zero value there are no counters.
 type portCounters struct{ folder, netdev string }
 
-// countersAt locates the counters of the chosen device. It reads the kernel's GID table, so the
-// caller does it once for all runs.
+// countersAt finds the counters of the chosen device. It reads the kernel's GID table, so the
+// caller calls it once for all runs.
 func countersAt(chosen *choice) portCounters {
 	if chosen.Fabric != fabricVerbs {
 		return portCounters{}
@@ -22,7 +22,7 @@ func countersAt(chosen *choice) portCounters {
 	return portCounters{folder, counters.System().NetDevice(folder)}
 }
 
-// read returns the kernel's counters; nil if p is zero.
+// read returns the values of the counters, or nil if p is the zero value.
 func (p portCounters) read() result.Counters {
 	if p.folder == "" {
 		return nil

@@ -5,8 +5,8 @@ import (
 	"net"
 )
 
-// Quit asks the server at the other end of a control connection to accept no more clients. It
-// closes the connection.
+// Quit asks the server at the other end of the control connection conn to accept no more clients.
+// It closes conn.
 func Quit(ctx context.Context, conn net.Conn, version string) error {
 	k := newControl(conn, "server")
 	defer k.close()

@@ -9,8 +9,8 @@ import (
 // recorder collects the measurements of an initiator and reports each interval.
 type recorder struct {
 	latency   *samples
-	corrected *samples // latency since the due time; open loop only
-	part      *samples // latency in the current interval; nil if it is not measured
+	corrected *samples // latency since the operation was due; open loop only
+	part      *samples // latency in the current interval; nil if latency is not measured
 	pingPong  bool
 	every     int64
 	next      int64 // end of the current interval
@@ -38,7 +38,8 @@ func (r *recorder) begin(now int64) {
 	r.start, r.from, r.next = now, now, now+r.every
 }
 
-// sample counts one operation. ns is its latency since the post, late its latency since it was due.
+// sample counts one operation. ns is the time since the operation was posted, and late the time
+// since it was due.
 func (r *recorder) sample(ns, late int64) {
 	r.ops++
 	r.latency.add(ns)
@@ -48,7 +49,8 @@ func (r *recorder) sample(ns, late int64) {
 	}
 }
 
-// tick reports the current interval and begins the next one, if the current one has ended.
+// tick checks whether the current interval has ended. If so, it reports the interval and begins the
+// next one.
 func (r *recorder) tick(now int64) {
 	if now < r.next {
 		return

@@ -16,14 +16,14 @@ type seats struct {
 	taken map[*seat]struct{}
 }
 
-// seat is the place of one client.
+// seat is the right of one client to be served.
 type seat struct {
 	all   *seats
 	end   func(error) // ends the client's conversation
 	since time.Time   // when the client became idle; zero while it measures
 }
 
-// idleGrace is how long a client may be idle before it loses its seat to another one.
+// idleGrace is how long a client must be idle before another client can take its seat.
 const idleGrace = 5 * time.Second
 
 // errGaveWay is the error of a client that has lost its seat.
@@ -31,8 +31,9 @@ var errGaveWay = fmt.Errorf("this server is full, and the client measured nothin
 	"another one",
 	idleGrace)
 
-// take returns a seat. If all are taken, it ends the conversation of the client that has been idle
-// longest, if that is at least idleGrace. Otherwise it returns an error.
+// take returns a seat. If all seats are taken, it takes the seat of the client that has been idle
+// longest, and ends that client's conversation. It returns an error if no client has been idle for
+// idleGrace.
 func (s *seats) take(end func(error)) (*seat, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,8 +55,8 @@ func (s *seats) take(end func(error)) (*seat, error) {
 	return one, nil
 }
 
-// leave gives the seat back. It does nothing if the seat was lost, or nil because the server has no
-// limit.
+// leave gives the seat back. It does nothing if another client has taken the seat. A nil seat, of a
+// server without a limit, is allowed.
 func (x *seat) leave() {
 	if x == nil {
 		return

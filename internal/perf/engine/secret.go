@@ -15,17 +15,18 @@ import (
 	"time"
 )
 
-// minSecret is the least length of a secret, in bytes. The secret must be random, because a peer
-// that has connected once can try secrets offline.
+// minSecret is the least length of a secret, in bytes. The secret must be random, because whoever
+// has connected once can then try secrets offline.
 const minSecret = 32
 
-// Secure returns the TLS settings of both ends of a control connection that share a secret. Each
-// end proves that it knows the secret with a key that is derived from it; no certificate authority
-// is trusted. TLS 1.3 then encrypts and authenticates the control connection. RDMA traffic is not
-// protected.
+// Secure returns the TLS settings for both ends of a control connection that share a secret. Each
+// end has a key that is derived from the secret, and by this key proves that it knows the secret.
+// No certificate authority is trusted. TLS 1.3 then encrypts and authenticates the control
+// connection. RDMA traffic is not protected.
 //
-// A newline (LF or CRLF) after a secret that is long enough without its last byte is not a part of
-// it: the file of one end may end with a newline, and that of the other without one.
+// Secure ignores a newline (LF or CRLF) at the end of secret, if the part before the LF is at least
+// minSecret bytes long. So one end may read the secret from a file that ends with a newline, and
+// the other end from a file without one.
 func Secure(secret []byte) (*tls.Config, error) {
 	if len(secret) > minSecret {
 		if text, ok := bytes.CutSuffix(secret, []byte("\n")); ok {
@@ -67,7 +68,7 @@ var errOtherSecret = errors.New("the peer has another secret")
 // secureTime is how long the TLS handshake may take.
 const secureTime = silentTime
 
-// secureClient performs the TLS handshake on a client's connection. Without a secret it returns
+// secureClient performs the TLS handshake on a client's connection. If secret is nil, it returns
 // conn.
 func secureClient(ctx context.Context, conn net.Conn, secret *tls.Config) (net.Conn, error) {
 	if secret == nil {

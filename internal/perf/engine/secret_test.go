@@ -11,7 +11,7 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// One newline after a secret is no part of it, if the rest is long enough. All other bytes are.
+// One newline after a secret is ignored, if the rest is long enough. All other bytes count.
 func TestSecretNewline(t *testing.T) {
 	bytes := strings.Repeat("\x80", minSecret-1) + " "
 	for _, c := range []struct {
@@ -35,8 +35,8 @@ func TestSecretNewline(t *testing.T) {
 	}
 }
 
-// Ends of a control connection with the same secret talk; with another, or without one at
-// either end, nothing is said, and the error names the flag.
+// Ends with the same secret can talk. If the secrets differ, or only one end has a secret, they
+// cannot, and the error names the flag.
 func TestSecret(t *testing.T) {
 	secret := func(letter string) *tls.Config {
 		c, err := Secure([]byte(strings.Repeat(letter, minSecret) + "\n"))

@@ -15,28 +15,28 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Server runs the plans of its clients, any number of them at the same time.
+// Server runs the plans of its clients. It serves up to MaxClients clients at the same time.
 type Server struct {
-	Device  string            // to measure with; empty: choose finds one
+	Device  string            // device to measure with; empty: choose selects one
 	Version string            // version of datperf
 	Log     func(text string) // one line for people; may be nil
-	Clients int               // number of clients to serve; 0: any number, until interrupted
-	// MaxClients is the largest number of clients at the same time (0: DefaultMaxClients), MaxMemory
-	// the largest amount of memory for all their cases in bytes (0: DefaultMaxMemory).
+	Clients int               // number of clients to serve before the server ends; 0: any number
+	// MaxClients limits the number of clients at the same time (0: DefaultMaxClients). MaxMemory
+	// limits the memory for all their cases together, in bytes (0: DefaultMaxMemory).
 	MaxClients int
 	MaxMemory  int64
 	GID        *result.Knob // entry of the device's GID table to use; nil: the connection manager's choice
 	CPU        *int         // processor to pin the measuring loops to; may be nil
 	AnyNode    bool         // run the loops on any NUMA node, not on the device's
 	MayQuit    bool         // end when a client asks for it
-	// DialPeer connects to the control port of another server, for a client that orders this one to
-	// measure to it. If it is nil, the server refuses such orders.
+	// DialPeer connects to the control port of another server. It is called when a client orders
+	// this server to measure to that one. If it is nil, the server refuses such orders.
 	DialPeer func(ctx context.Context, address string) (net.Conn, error)
 
 	chosen   *choice // the device, if Local has chosen it
 	quitting chan struct{}
 	quit     sync.Once
-	once     sync.Once // guards prepare
+	once     sync.Once // runs prepare once
 	served   atomic.Int64
 	failed   atomic.Int64
 	cases    atomic.Int64
@@ -67,7 +67,7 @@ func (s *Server) prepare() {
 	})
 }
 
-// Stats are the figures of a server.
+// Stats contains the figures of a server.
 type Stats struct {
 	Clients, MaxClients         int   // clients being served, and their limit
 	Served, Failed, Cases       int64 // since the start: clients served, conversations that ended with an error, cases
@@ -83,7 +83,7 @@ func (s *Server) Stats() Stats {
 		s.memory.limit}
 }
 
-// Ready returns the reason why the server cannot serve one more client, nil if it can.
+// Ready returns why the server cannot serve one more client, or nil if it can.
 func (s *Server) Ready() error {
 	switch st := s.Stats(); {
 	case s.isQuitting():
@@ -98,9 +98,9 @@ func (s *Server) Ready() error {
 	return err
 }
 
-// Serve accepts clients until ctx is done. Then it ends their runs and closes the listener. If a
-// client asks the server to quit, Serve closes the listener and returns when the other clients have
-// finished.
+// Serve accepts clients. When ctx is done, Serve ends the clients' runs, closes the listener and
+// returns nil. If a client asks the server to quit, Serve closes the listener and returns nil when
+// the other clients have finished. Otherwise it returns the error of Accept.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	defer context.AfterFunc(ctx, func() { ln.Close() })()
 	s.prepare()
@@ -142,7 +142,7 @@ func (s *Server) log(format string, args ...any) {
 	}
 }
 
-// serve handles one connection.
+// serve talks to the client of one connection until the connection ends.
 func (s *Server) serve(ctx context.Context, conn net.Conn) {
 	k := newControl(conn, "client")
 	shutdown := ctx
@@ -192,7 +192,7 @@ func (s *Server) converse(ctx context.Context, cancel context.CancelCauseFunc, k
 	var place *seat
 	idle := helloTime // without cases a client asks for facts or to quit, and stays in the lobby
 	if hello.Cases > 0 {
-		s.lobby.Leave(k.conn) // before taking a seat, because taking the last one closes the lobby
+		s.lobby.Leave(k.conn) // before taking a seat, because taking the last seat closes the lobby
 		if place, err = s.seat(cancel); err != nil {
 			return 0, err
 		}
@@ -255,9 +255,9 @@ func (s *Server) converse(ctx context.Context, cancel context.CancelCauseFunc, k
 	}
 }
 
-// measurePeer measures a case from this server to another one, for a client. If the measurement
-// fails, it sends the reason to the client. The error that it returns is one of the client's
-// conversation.
+// measurePeer measures a case from this server to another server, for a client. If the measurement
+// fails, measurePeer sends the reason to the client. The error that it returns means that the
+// conversation with the client cannot continue.
 func (s *Server) measurePeer(ctx context.Context, k *control, m *message, who string) error {
 	switch {
 	case s.DialPeer == nil:

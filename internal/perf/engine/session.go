@@ -7,22 +7,21 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// session is one end's part of a conversation, after the hellos.
+// session is one end of a conversation on a control connection, after the hellos.
 type session struct {
 	ctl     *control
 	chosen  choice
-	counted portCounters    // counters of the device chosen
+	counted portCounters    // counters of the chosen device
 	client  bool            // this end is the client
 	cpu     *int            // processor to pin the loop to; may be nil
 	memory  *budget         // budget of the cases of all clients of the server
-	finish  <-chan struct{} // closed: end the run now, keep results so far; may be nil
+	finish  <-chan struct{} // when closed, the run ends and the results so far are kept; may be nil
 	watch   func(result.Interval)
 	start   func(context.Context) error // called when the connections are established; may be nil
 }
 
 // fit adapts the case to the memory limits and returns its layout. With verification every request
-// and receive needs a slot of its own, so fit may reduce the depths. The notes describe such
-// changes.
+// and receive needs its own slot, so fit may reduce the depths. The notes say what fit has reduced.
 func fit(c *result.Case) (layout, result.Notes, error) {
 	if err := c.Validate(); err != nil {
 		return layout{}, nil, err

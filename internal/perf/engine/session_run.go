@@ -9,7 +9,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// run runs this end's part of a case: connect, measure, report to the peer.
+// run runs this end's part of a case: it connects, measures, and reports to the peer. It returns
+// the results of both ends.
 func (s *session) run(ctx context.Context, c *result.Case) (own, peer *result.End, err error) {
 	lay, _, err := fit(c)
 	if err != nil {
@@ -20,7 +21,8 @@ func (s *session) run(ctx context.Context, c *result.Case) (own, peer *result.En
 		return nil, nil, err
 	}
 	defer giveBack()
-	// Pinned before the first access to the memory, so that the kernel allocates it on the node too.
+	// Pin before the first access to the memory, so that the kernel allocates the memory on the
+	// same node.
 	if s.cpu == nil && s.chosen.near != nil {
 		unpin, err := pinTo(s.chosen.near)
 		if err != nil {
@@ -37,7 +39,7 @@ func (s *session) run(ctx context.Context, c *result.Case) (own, peer *result.En
 			err = fmt.Errorf("closing the connections: %w", e)
 		}
 	}()
-	before := s.counted.read() // while the peer cannot have begun
+	before := s.counted.read() // the peer begins only after this end has connected
 	direct, _ := l.(*cverbsLink)
 	switch exchange := c.Connect == result.Exchange; {
 	case exchange && s.client:
@@ -55,8 +57,8 @@ func (s *session) run(ctx context.Context, c *result.Case) (own, peer *result.En
 	return s.measure(ctx, c, lay, l, before)
 }
 
-// measure runs the loop, and reads the peer's messages meanwhile. before has the counters of the
-// port before the run.
+// measure runs the loop. Meanwhile it reads the peer's messages. The argument before contains the
+// port's counters before the run.
 func (s *session) measure(ctx context.Context, c *result.Case, lay layout, l link, before result.Counters) (own,
 	peer *result.End, err error) {
 	sh := newShared()
@@ -119,7 +121,7 @@ func (s *session) measure(ctx context.Context, c *result.Case, lay layout, l lin
 	return own, peer, err
 }
 
-// loop runs the worker, pinned to the processor if one is given.
+// loop runs the worker. If s.cpu is not nil, it pins the worker to that processor.
 func (s *session) loop(w *worker) (*result.End, error) {
 	if s.cpu != nil {
 		unpin, err := pinTo([]int{*s.cpu})
@@ -160,8 +162,8 @@ func (s *session) listen(c *result.Case, sh *shared, peerEnd chan<- *result.End,
 	}
 }
 
-// hearEnd waits for the peer's result and handles the messages before it. It returns nil when
-// finished is closed.
+// hearEnd handles the peer's messages until the peer's result has come, and returns the result. It
+// returns nil when finished is closed.
 func (s *session) hearEnd(c *result.Case, sh *shared, finished <-chan struct{}) (*result.End, error) {
 	var intervals []result.Interval
 	for {
@@ -201,9 +203,9 @@ func (s *session) hearEnd(c *result.Case, sh *shared, finished <-chan struct{}) 
 	}
 }
 
-// mayEnd reports whether the peer's part can have ended. A peer that initiates must have announced
-// its number of operations. A peer that waits for this end's operations must know their number,
-// from the case or from an announcement.
+// mayEnd reports whether the peer's part of the run can have ended. A peer that initiates must have
+// announced how many operations it ran. A peer that waits for this end's operations must know their
+// number, from the case or because this end has announced it.
 func (s *session) mayEnd(c *result.Case, sh *shared) bool {
 	own, peer := s.initiates(c), !s.initiates(c) || c.Direction == result.Both
 	waits := own && (!peer || c.TwoSided())

@@ -26,8 +26,9 @@ func (s *session) connect(ctx context.Context, l link) error {
 	return s.connected(ctx, l, nil)
 }
 
-// fromHere returns the server's address for use at this end, whose address is local. The zone of a
-// link-local address is the name of an interface, and each host has its own names.
+// fromHere returns the server's address in a form that this end can use. The argument local is this
+// end's address. The zone of a link-local address is the name of an interface, and each host names
+// its interfaces itself.
 func fromHere(server netip.AddrPort, local netip.Addr) netip.AddrPort {
 	if a := server.Addr(); a.IsLinkLocalUnicast() && local.Zone() != "" {
 		return netip.AddrPortFrom(a.WithZone(local.Zone()), server.Port())
@@ -35,7 +36,7 @@ func fromHere(server netip.AddrPort, local netip.Addr) netip.AddrPort {
 	return server
 }
 
-// connected reports to the server that this end is connected, and waits for its msgGo.
+// connected tells the server that this end is connected, and waits for the server's msgGo.
 func (s *session) connected(ctx context.Context, l link, place *address) error {
 	if s.start != nil {
 		if err := s.start(ctx); err != nil {
@@ -65,8 +66,8 @@ func (s *session) accept(ctx context.Context, l link) error {
 	setup, cancel := context.WithTimeoutCause(ctx, setupTime,
 		fmt.Errorf("the client has not connected within %v", setupTime))
 	defer cancel()
-	// A client may give up even after it has announced that it is connected. Then it sends an error or
-	// closes the control connection.
+	// Even after a client has announced that it is connected, it may give up. Then it sends an
+	// error or closes the control connection.
 	said := make(chan error, 1)
 	var connected message
 	go func() {

@@ -6,17 +6,17 @@ import (
 	"sync/atomic"
 )
 
-// unknown stands for the number of expected operations until the peer has announced it.
+// unknown is the number of expected operations while the peer has not announced the number.
 const unknown = math.MaxInt64
 
 // shared is the state that the loop shares with the goroutine that reads the control connection.
 type shared struct {
 	expect  atomic.Int64  // total number of operations that the peer initiates
-	counts  []uint64      // the number on each queue pair; valid after told is closed
+	counts  []uint64      // number of those operations on each queue pair; valid after told is closed
 	told    chan struct{} // closed when the peer has announced its numbers
 	said    atomic.Bool   // this end has announced its number of operations
-	finish  atomic.Bool   // end the run now, keep results so far
-	foreign bool          // the peer is a program of perftest, so that expect is known from the start
+	finish  atomic.Bool   // end the run now and keep the results so far
+	foreign bool          // the peer is a program of perftest, whose number of operations is known from the start
 	once    sync.Once
 	stopped atomic.Pointer[error]
 	stop    chan struct{}
@@ -49,7 +49,7 @@ func (s *shared) isTold() bool {
 	}
 }
 
-// abort ends the loop with an error. If it is called again, the first error counts.
+// abort ends the loop with an error. Only the first call counts.
 func (s *shared) abort(err error) {
 	if s.stopped.CompareAndSwap(nil, &err) {
 		close(s.stop)

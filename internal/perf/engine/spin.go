@@ -10,18 +10,19 @@ import (
 
 const (
 	// yieldEvery is how long a busy loop runs before it yields. The Go runtime preempts a goroutine
-	// after 10 ms. If the goroutine is in C at that time, as in a post on a software device, another
-	// thread takes over its P, and the runtime's monitor then polls every 20 us. On two processors
-	// this costs a software device up to a third of its bandwidth.
+	// after 10 ms. If that goroutine is then in C, for example because a software device executes
+	// the post, another thread takes over its P, and the runtime's monitor polls every 20 us from
+	// then on. On two processors this costs a software device up to a third of its bandwidth.
 	yieldEvery = 8 * time.Millisecond
-	// yieldCrowded is the number of empty polls before a loop yields on a crowded host. A host is
-	// crowded if it has so few processors that the peer may need the one on which the loop spins.
+	// yieldCrowded is the number of empty polls after which a loop on a crowded host yields. On a
+	// crowded host the peer may need the processor on which the loop spins.
 	yieldCrowded = 16
-	// patienceCrowded is how long a loop spins on a crowded host before it sleeps for napCrowded
-	// between polls. The spinning itself may delay the answer.
+	// patienceCrowded is how long a loop on a crowded host spins before it begins to sleep for
+	// napCrowded between polls. Spinning longer may delay the answer that the loop waits for.
 	patienceCrowded = time.Millisecond
 	napCrowded      = 50 * time.Microsecond
-	// burst is the number of polls in one call into C. The call itself takes as long as several polls.
+	// burst is the number of polls in one call into C. The call into C costs as much as several
+	// polls.
 	burst = 32
 )
 
@@ -33,8 +34,8 @@ type spin struct {
 	own     int32 // number of processors that this process may use
 	all     int32 // number of processors of the machine
 	each    bool  // yield after every empty poll, because a goroutine moves the data
-	bursts  bool  // poll in bursts, because no operation becomes due meanwhile
-	yielded int64 // when it yielded last, in the time of worker.now
+	bursts  bool  // poll in bursts, because no operation becomes due during a burst
+	yielded int64 // time of the last yield, as worker.now returns it
 }
 
 func newSpin(c *result.Case, fabric string) spin {
@@ -44,10 +45,10 @@ func newSpin(c *result.Case, fabric string) spin {
 		c.Rate == 0}
 }
 
-// crowded reports whether the loops of this process leave no processor to their peers. That is so
-// if there are more loops than processors for this process, or at least as many loops as processors
-// in the machine. A process with as many processors as loops is not crowded if the machine has
-// more: the peers can run on those.
+// crowded reports whether the spinning loops of this process leave no processor for their peers.
+// This is the case if there are more loops than processors that this process may use, or at least
+// as many loops as the machine has processors. If the machine has more processors than this process
+// may use, the peers can run on the others.
 func (s *spin) crowded() bool {
 	n := spinners.Load()
 	return n > s.own || n >= s.all
@@ -61,14 +62,13 @@ func (s *spin) polls() int {
 	return 1
 }
 
-// parks reports whether the engine itself does not spin in a case, because it waits for events or
-// because udat spins before it parks.
+// parks reports whether the engine itself does not spin in a case. It does not spin if it waits for
+// events, or if udat spins before it parks.
 func parks(c *result.Case) bool {
 	return c.Poll == result.Event || c.Poll == result.Adaptive && c.Layer == result.UDAT
 }
 
-// begin counts the caller as a spinning loop, if the case makes it spin, until the caller calls
-// end.
+// begin counts the calling loop as a spinner, if the case makes it spin, until end is called.
 func (s *spin) begin(c *result.Case) (end func()) {
 	if parks(c) {
 		return func() {}
@@ -77,8 +77,8 @@ func (s *spin) begin(c *result.Case) (end func()) {
 	return func() { spinners.Add(-1) }
 }
 
-// breathe yields when yieldEvery has passed. A spinning loop calls it in every iteration, and at
-// every 64th empty poll.
+// breathe yields if yieldEvery has passed since the last yield. A spinning loop calls it in every
+// iteration, and while it waits at every 64th empty poll.
 func (s *spin) breathe(now int64) {
 	if now-s.yielded > int64(yieldEvery) {
 		s.yielded = now

@@ -7,30 +7,31 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// streamer is the state of a bandwidth measurement in addition to its worker.
+// streamer is the state of a bandwidth measurement that is not part of its worker.
 type streamer struct {
 	*worker
 	quota     []uint64 // total number of requests to post on each queue pair
 	ready     []int    // queue pairs that may have room for a batch
 	queued    []bool   // whether a queue pair is in ready
 	measuring bool
-	finishing bool  // no more posts
+	finishing bool  // only the requests that quota still allows are posted
 	stopAt    int64 // when posting ends, if the case has a duration
 	over      bool  // all initiated operations have completed
 	lastDone  int64
 	posted    [][]int64 // open loop: when each request in flight was posted, by queue pair and sequence number
-	due       [][]int64 // open loop: when each request in flight was due
+	due       [][]int64 // open loop: when each request in flight was due; indexed as posted
 	turn      int       // open loop: the next queue pair to post on
 	unlooked  int       // bytes posted since the clock was last read
 }
 
-// bytesUnlooked is the number of posted bytes after which a loop reads the clock. A software device
-// executes requests within the post, so that posting a hundred requests can take longer than
+// bytesUnlooked is the number of bytes that a loop posts before it reads the clock. A software
+// device executes a request within the post, so posting a hundred requests can take longer than
 // yieldEvery.
 const bytesUnlooked = 64 << 10
 
-// stream measures bandwidth. It keeps up to depth requests in flight on every queue pair if this
-// end initiates, and receives the peer's messages if the peer does, until both are done.
+// stream measures bandwidth. If this end initiates, stream keeps up to depth requests in flight on
+// every queue pair. If the peer initiates, stream receives the peer's messages. It returns when
+// both are done.
 func (w *worker) stream() error {
 	defer w.spin.begin(w.c)()
 	s := &streamer{worker: w, stopAt: math.MaxInt64, over: !w.initOps}
@@ -66,7 +67,8 @@ func (w *worker) stream() error {
 	}
 }
 
-// expected returns the number of messages that this end receives, 0 if the peer does not initiate.
+// expected returns the number of messages that this end receives. It is 0 if the peer does not
+// initiate.
 func (w *worker) expected() int64 {
 	if w.initOps && w.c.Direction != result.Both {
 		return 0
@@ -74,12 +76,12 @@ func (w *worker) expected() int64 {
 	return w.sh.expect.Load()
 }
 
-// lossWait is how long a receiver waits without a new message before it counts missing messages as
-// lost, after its peer has sent all.
+// lossWait is how long a receiver waits for a new message after its peer has sent all. Then it
+// counts the missing messages as lost.
 const lossWait = 500 * time.Millisecond
 
-// restIsLost reports whether the messages that have not arrived count as lost. A program of
-// perftest does not report when it has sent all, so the wait for it is longer.
+// restIsLost reports whether the messages that have not arrived count as lost. One of perftest's
+// programs does not report when it has sent all its messages, so restIsLost allows it more time.
 func (w *worker) restIsLost(now int64) bool {
 	wait := min(lossWait, time.Duration(w.c.Stall)/2)
 	if w.sh.foreign {
@@ -170,7 +172,7 @@ func (s *streamer) postReady() error {
 }
 
 // postDue posts the operations that are due, in turn on the queue pairs that have quota left. If
-// the next queue pair is full, the operation waits. Its corrected latency includes that wait.
+// the next queue pair is full, the operation waits, and its corrected latency includes this wait.
 func (s *streamer) postDue() error {
 	for {
 		now, qp := s.now(), s.next()
@@ -189,7 +191,8 @@ func (s *streamer) postDue() error {
 	}
 }
 
-// next returns the first queue pair from turn on that has quota left, turn if none has any.
+// next returns the first queue pair that has quota left, counting from turn. It returns turn if no
+// queue pair has quota left.
 func (s *streamer) next() int {
 	for i := range s.c.QPs {
 		if qp := (s.turn + i) % s.c.QPs; s.quota[qp] > s.initSeq[qp] {
@@ -238,7 +241,7 @@ func (s *streamer) advance(now int64) {
 		s.stopAt = math.MaxInt64
 		for qp := range s.quota {
 			s.quota[qp] = s.initSeq[qp]
-			if s.l.unsignalled(qp) > 0 { // post one more, signalled, whose completion covers them
+			if s.l.unsignalled(qp) > 0 { // post one more, signalled, whose completion covers the unsignalled ones
 				s.quota[qp]++
 			}
 			s.wake(qp)

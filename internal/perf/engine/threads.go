@@ -34,10 +34,10 @@ func ThreadsPlan(plan *Plan, threads int) error {
 	return nil
 }
 
-// RunThreads runs a plan on several threads. Each thread has its own control connection, queue
-// pairs and dispatcher at both ends, and an equal part of the iterations, give or take one. In each
-// run all threads begin together. dial connects a thread, and may connect threads to different
-// ports of the server.
+// RunThreads runs a plan on several threads. Each thread has its own control connection, and at
+// both ends its own queue pairs and dispatcher. The iterations are divided evenly among the
+// threads. In each run all threads begin together. The function dial connects a thread. It may
+// connect threads to different ports of the server.
 func (cl *Client) RunThreads(ctx context.Context, dial func(thread int) (net.Conn, error), plan Plan,
 	threads int) (*result.Document, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -82,7 +82,7 @@ func (cl *Client) RunThreads(ctx context.Context, dial func(thread int) (net.Con
 	return doc, err
 }
 
-// part returns the plan of one thread.
+// part returns the plan for one thread.
 func (p *Plan) part(thread, threads int) Plan {
 	share := func(n int64) int64 { return (n + int64(threads-1-thread)) / int64(threads) }
 	part := Plan{Repeats: p.Repeats}
@@ -93,17 +93,18 @@ func (p *Plan) part(thread, threads int) Plan {
 	return part
 }
 
-// threadRuns adds up the threads' runs. It passes a run on when all threads have measured it.
+// threadRuns adds up the threads' runs. When all threads have measured a run, it passes the sum to
+// the watcher.
 type threadRuns struct {
 	watcher Watcher
 
 	mu    sync.Mutex
-	facts []*result.Document // of each thread, without runs
-	runs  [][]result.Run     // of each thread
+	facts []*result.Document // facts of each thread's ends, in a document without runs
+	runs  [][]result.Run     // runs of each thread
 	whole []result.Run
 }
 
-// begin notes between which devices a thread measures.
+// begin records the facts of the two ends between which a thread measures.
 func (g *threadRuns) begin(thread int, client, server *result.Facts) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -160,8 +161,8 @@ func portsOf(docs []*result.Document) (ports []string) {
 	return ports
 }
 
-// counters returns the counters of run n, summed over the ports of the client and over the ports of
-// the server. Threads on one port have read the same counters, so each port counts once.
+// counters returns the counters of run n, summed over the client's ports and over the server's
+// ports. Threads on the same port have read the same counters, so each port counts once.
 func (g *threadRuns) counters(n int) (client, server result.Counters) {
 	seen := map[string]bool{}
 	add := func(sum result.Counters, name string, end *result.End) result.Counters {
@@ -178,7 +179,8 @@ func (g *threadRuns) counters(n int) (client, server result.Counters) {
 	return client, server
 }
 
-// addEnd adds the results of another thread. The time is that of the slowest thread.
+// addEnd adds the results of another thread to sum. The elapsed time becomes that of the slowest
+// thread.
 func addEnd(sum, part *result.End) {
 	sum.Verified += part.Verified
 	for _, s := range [][2]*result.Stream{{sum.Initiated, part.Initiated}, {sum.Received, part.Received}} {
@@ -195,8 +197,8 @@ func addEnd(sum, part *result.End) {
 type barrier struct {
 	mu      sync.Mutex
 	n, here int
-	open    chan struct{} // closed when all have come in the current round
-	over    chan struct{} // closed: no more rounds
+	open    chan struct{} // closed when all goroutines have called wait in the current round
+	over    chan struct{} // closed when there are no more rounds
 	once    sync.Once
 }
 

@@ -12,7 +12,7 @@ const (
 	stepWrites
 )
 
-// transact runs the steps of one transaction on a queue pair, at either end.
+// transact runs this end's part of one transaction on a queue pair.
 func (w *worker) transact(qp int) error {
 	for i := range w.steps {
 		s := &w.steps[i]
@@ -67,8 +67,8 @@ func (w *worker) doStep(qp int, s *result.Step) error {
 	return nil
 }
 
-// awaitStep waits for the message of one of the peer's steps. Messages on other queue pairs stay in
-// the inbox.
+// awaitStep waits for the message that the peer sends in step s. Messages on other queue pairs stay
+// in the inbox.
 func (w *worker) awaitStep(qp int, s *result.Step) error {
 	for {
 		for i := range w.inbox {
@@ -119,7 +119,7 @@ func (w *worker) follow() error {
 }
 
 // verifySteps compares the memory with the peer's last writes. The client can check the server's
-// writes only if the server sends a message after them.
+// writes only if the server sends a message after its last write.
 func (w *worker) verifySteps(mem []byte) error {
 	var last result.Step
 	writes, sent := uint64(0), false

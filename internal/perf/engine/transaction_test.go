@@ -9,8 +9,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Transactions of every kind of step, by both ends, on one queue pair and on several, move what
-// they say; by number and by time.
+// Transactions move as much data as they report: with every kind of step, by both ends, on one
+// queue pair and on several, with a number of operations and with a duration.
 func TestTransactions(t *testing.T) {
 	onEach(t, func(t *testing.T, device string, base result.Case) {
 		scripts := []string{
@@ -48,7 +48,7 @@ func TestTransactions(t *testing.T) {
 	})
 }
 
-// A wrong payload shows in each kind of step.
+// A wrong payload is noticed in each kind of step.
 func TestTransactionCorruption(t *testing.T) {
 	chosen, err := choose("mem0", netip.Addr{})
 	assert.NilError(t, err)
@@ -67,8 +67,7 @@ func TestTransactionCorruption(t *testing.T) {
 	assert.NilError(t, l.close())
 }
 
-// Huge pages carry the same traffic where the host has some, and where it has none the refusal says
-// how to get them.
+// A case can run in huge pages if the host has some. Otherwise the error says how to reserve them.
 func TestHugePages(t *testing.T) {
 	onEach(t, func(t *testing.T, device string, base result.Case) {
 		c := base

@@ -9,8 +9,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Unreliable connections and datagrams measure as reliable ones do. What finds no receive is lost,
-// and counted at the end that misses it; the run ends all the same.
+// Cases run over unreliable connections and datagrams as over reliable connections. A message that
+// finds no receive is lost. The end that misses it counts it, and the run still ends.
 func TestTransports(t *testing.T) {
 	onEach(t, func(t *testing.T, device string, base result.Case) {
 		if base.Layer != result.Cverbs || device == "loop0" {
@@ -35,9 +35,9 @@ func TestTransports(t *testing.T) {
 	})
 }
 
-// TestRestIsLost: a receiver gives up what has not come half a second after its peer has sent all.
-// A program of perftest does not report that: the receiver waits for half of --stall since the last
-// message, and for the first one without giving up.
+// TestRestIsLost: a receiver counts missing messages as lost half a second after its peer has sent
+// all. One of perftest's programs does not report that, so the receiver waits for half of --stall
+// after the last message, and without a limit for the first one.
 func TestRestIsLost(t *testing.T) {
 	for _, c := range []struct {
 		foreign  bool

@@ -36,7 +36,7 @@ func (w *worker) verifyTargets() error {
 	if w.initOps && w.c.Direction != result.Both || w.c.Mode == result.Latency && w.c.PingPong() {
 		return nil
 	}
-	if err := w.watch(); err != nil { // until the peer has announced their number
+	if err := w.watch(); err != nil { // until the peer has announced how many operations it ran
 		return err
 	}
 	mem := w.l.bytes()

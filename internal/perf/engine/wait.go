@@ -9,11 +9,11 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// parkTime is how long an end parks before it checks whether the case has been stopped.
+// parkTime is how long an end parks at most before it checks whether the case has been stopped.
 const parkTime = 50 * time.Millisecond
 
 // watch waits until the peer has announced its number of operations, or until the case is stopped.
-// It is all that the target of one-sided operations does.
+// An end that is only the target of one-sided operations does nothing else.
 func (w *worker) watch() error {
 	select {
 	case <-w.sh.told:
@@ -23,9 +23,9 @@ func (w *worker) watch() error {
 	}
 }
 
-// waitMore is called after an empty poll. It spins, yields or parks according to the case. If
-// completions come while it parks, it stores them in w.done and returns their number. It returns an
-// error if the case was stopped or hangs.
+// waitMore is called after an empty poll. It spins, yields or parks, as the case demands. If
+// completions arrive while it parks, it stores them in w.done and returns their number. It returns
+// an error if the case was stopped or hangs.
 func (w *worker) waitMore() (int, error) {
 	i := &w.idle
 	if i.empty == 0 {
@@ -65,8 +65,9 @@ func (w *worker) look() error {
 	if err := w.sh.err(); err != nil {
 		return err
 	}
-	// The limit applies while requests are in flight, while an answer is awaited or an operation is
-	// due, or after the peer has announced its messages. Otherwise the peer may pause for any time.
+	// The time limit applies while requests are in flight, while this end waits for an answer or
+	// has an operation to post, and after the peer has announced its number of messages. Otherwise
+	// the peer may pause for any time.
 	if out := w.outstanding(); out > 0 || w.awaits || w.sh.isTold() {
 		if idle := time.Duration(w.now() - w.idle.since); idle > time.Duration(w.c.Stall) {
 			return fmt.Errorf("no completion for %v, %d requests in flight (--stall)", idle.Round(time.Millisecond), out)
@@ -89,8 +90,8 @@ func (w *worker) busy() {
 	}
 }
 
-// take returns completions. If there are none it waits once, according to the case, and may return
-// none.
+// take returns completions. If there are none, it waits once, as the case demands, and may still
+// return none.
 func (w *worker) take() ([]done, error) {
 	n, err := w.l.poll(w.done, w.spin.polls())
 	if err != nil {
@@ -102,13 +103,13 @@ func (w *worker) take() ([]done, error) {
 		}
 	}
 	w.busy()
-	return w.done[:n], w.sh.err() // checked here for a loop that never waits long
+	return w.done[:n], w.sh.err() // checks sh.err for a loop that never waits long
 }
 
-// errNoMore is the error of a wait for a message after the peer has sent all.
+// errNoMore is the error of a wait for a message if the peer has already sent all its messages.
 var errNoMore = errors.New("no more messages")
 
-// relax yields or sleeps at certain empty polls. It is called after every empty poll.
+// relax is called after every empty poll. After some of the polls it yields or sleeps.
 func (w *worker) relax(empty int) {
 	s := &w.spin
 	crowded := s.crowded()
@@ -134,7 +135,8 @@ func (w *worker) poll() error {
 	return nil
 }
 
-// reap is like poll, but waits once if there are no completions. It returns their number.
+// reap handles completions as poll does. If there are none, it waits once. It returns how many it
+// has handled.
 func (w *worker) reap() (int, error) {
 	got, err := w.take()
 	if err != nil {

@@ -13,8 +13,8 @@ type worker struct {
 	lay     layout
 	l       link
 	sh      *shared
-	initOps bool           // this end initiates
-	sent    func([]uint64) // announces the number of operations of each queue pair
+	initOps bool           // this end initiates operations
+	sent    func([]uint64) // announces the number of operations on each queue pair
 	rec     *recorder
 	pace    pace
 	base    time.Time
@@ -24,10 +24,10 @@ type worker struct {
 	initSeq  []uint64 // sequence number of the next request of each queue pair
 	pending  []int    // requests in flight of each queue pair
 	rxSeq    []uint64 // sequence number of the next message of each queue pair
-	received int64    // total number of messages
+	received int64    // number of messages received on all queue pairs
 	rxFirst  int64    // time of the first message after the warm-up
 	rxLast   int64
-	repost   []int // receives to post again, by queue pair
+	repost   []int // receives to post again, per queue pair
 	rxSlot   []uint64
 	verified int64
 
@@ -35,14 +35,14 @@ type worker struct {
 	stepSeq [2][]uint64   // number of sends and of writes on each queue pair
 	expects int           // length of the next message
 
-	inbox  []done // messages that have arrived and not been processed; latency only
+	inbox  []done // messages that have arrived but have not been processed; latency only
 	idle   idleState
-	awaits bool // this end waits for answers of the peer, or has an operation to post, not only for completions
+	awaits bool // this end waits for more than completions: for the peer's answer, or to post an operation that is due
 }
 
 type idleState struct {
 	empty int   // consecutive empty polls
-	since int64 // time of the first of them
+	since int64 // time of the first of these polls
 }
 
 func newWorker(c *result.Case, lay layout, l link, sh *shared, initiates bool, fabric string,
@@ -63,8 +63,8 @@ func newWorker(c *result.Case, lay layout, l link, sh *shared, initiates bool, f
 // now returns nanoseconds since the case began, from the monotonic clock.
 func (w *worker) now() int64 { return int64(time.Since(w.base)) }
 
-// failed returns the error of the case if there is one within 100 ms, because err is then its
-// consequence. Otherwise it returns err.
+// failed returns the error to report after err. If the case is aborted within 100 ms, that is the
+// case's error, because err is then a consequence of it. Otherwise it is err.
 func (w *worker) failed(err error) error {
 	for range 20 {
 		if told := w.sh.err(); told != nil {
@@ -75,7 +75,7 @@ func (w *worker) failed(err error) error {
 	return err
 }
 
-// requestsDone removes the completed requests from the number in flight.
+// requestsDone subtracts the completed requests from those in flight.
 func (w *worker) requestsDone(d *done) { w.pending[d.qp] -= int(d.n) }
 
 // post posts n requests with their payloads.
@@ -92,7 +92,7 @@ func (w *worker) post(qp, n int, flush bool) error {
 	return nil
 }
 
-// gotMessage verifies a received message and reposts its receive.
+// gotMessage verifies a received message and posts its receive again.
 func (w *worker) gotMessage(d *done) error {
 	qp := int(d.qp)
 	seq := w.rxSeq[qp]
@@ -104,8 +104,8 @@ func (w *worker) gotMessage(d *done) error {
 	if w.c.Test != result.Send && w.c.Test != result.Transaction && d.imm != uint32(seq) {
 		return fmt.Errorf("message %d of queue pair %d came with immediate data %d", seq, qp, d.imm)
 	}
-	// In a stream of writes, later writes may have overwritten the data. verifyTargets checks the last
-	// ones.
+	// In a stream of writes, later writes may already have overwritten the data. verifyTargets
+	// checks the last write to each slot.
 	if w.c.Verify && (w.c.Test != result.WriteImm || w.c.Mode == result.Latency) {
 		at := w.lay.rx.at(qp, uint64(d.slot))
 		switch {
@@ -129,7 +129,7 @@ func (w *worker) gotMessage(d *done) error {
 	return nil
 }
 
-// repostAt returns the number of used receives that are reposted together.
+// repostAt returns how many used receives are posted again together.
 func (w *worker) repostAt() int {
 	if w.c.Mode == result.Latency {
 		return 1
@@ -140,7 +140,8 @@ func (w *worker) repostAt() int {
 func (w *worker) postReceives(qp int) error {
 	n := w.repost[qp]
 	w.repost[qp] = 0
-	// Receives complete in posting order, so the slot to repost is that of the oldest used one.
+	// Receives complete in posting order, so the slots to post again begin with the one used
+	// longest ago.
 	slot := w.rxSlot[qp]
 	w.rxSlot[qp] += uint64(n)
 	if err := w.l.receive(qp, slot+uint64(w.c.RxDepth), n); err != nil {
@@ -149,7 +150,8 @@ func (w *worker) postReceives(qp int) error {
 	return nil
 }
 
-// prepare writes the payloads of the next n requests, or clears the buffers of their results.
+// prepare writes the payloads of n requests from sequence number seq on. For reads and atomics it
+// clears the buffers of their results.
 func (w *worker) prepare(qp int, seq uint64, n int) {
 	mem, local := w.l.bytes(), w.lay.local(w.c.Test)
 	for s := seq; s < seq+uint64(n); s++ {

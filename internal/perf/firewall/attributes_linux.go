@@ -2,7 +2,8 @@ package firewall
 
 import "github.com/mdlayher/netlink"
 
-// Attributes decodes netlink attributes. If one is invalid, it returns those before it.
+// Attributes decodes netlink attributes. If an attribute is invalid, it returns the attributes
+// before that one.
 func Attributes(b []byte) map[uint16][]byte {
 	all := map[uint16][]byte{}
 	d, err := netlink.NewAttributeDecoder(b)

@@ -1,11 +1,12 @@
 // Package firewall finds out whether the kernel's packet filters drop a packet. It reads the rules
 // of nf_tables, which include those of iptables-nft, over netlink, and the rules of iptables-legacy
-// through socket options. It changes nothing and runs no other program. Package doctor imports it.
+// through socket options. It changes nothing and runs no other program. Package doctor imports this
+// package.
 //
-// The rules are read once, by Read, and then evaluated for any number of packets. Some conditions
-// depend on more than the packet, for example on a rate or on the owner of a socket. They are
-// neither true nor false, and the verdict may then be uncertain. A Rules is safe for concurrent
-// use.
+// Read reads the rules once. Then Rules.Ask evaluates them for any number of packets. Some
+// conditions depend on more than the packet, for example on a rate or on the owner of a socket.
+// Such a condition is neither true nor false, and the verdict may then be uncertain. A Rules may be
+// used concurrently.
 package firewall
 
 import (
@@ -15,8 +16,8 @@ import (
 
 // Packet is the first packet of a flow, from or to this host.
 type Packet struct {
-	Out      bool   // sent by this host; else received
-	Netdev   string // network device that receives or sends it
+	Out      bool   // this host sends the packet; otherwise it receives the packet
+	Netdev   string // network device that receives or sends the packet
 	Src, Dst netip.Addr
 	Proto    uint8  // ProtoTCP or ProtoUDP
 	Port     uint16 // destination
@@ -32,35 +33,35 @@ const (
 type Verdict struct {
 	Dropped bool   // the packet is dropped or rejected
 	Certain bool   // false: the result depends on more than the packet
-	Rule    string // description of the rule that drops it; empty if the packet passes
-	Packets uint64 // number that the rule has dropped; 0 if it does not count them
+	Rule    string // description of the rule that drops the packet; empty if the packet passes
+	Packets uint64 // number of packets that the rule has dropped; 0 if it does not count them
 }
 
 // Rules are the packet filters of this network namespace.
 type Rules struct {
-	hooks [2][]hooked // base chains in the order of their execution, for received and for sent packets
+	hooks [2][]hooked // base chains in the order of their execution; index 0: for received packets, 1: for sent ones
 	count int
 }
 
 // Count returns the number of rules that were read.
 func (r *Rules) Count() int { return r.count }
 
-// hooked is a base chain.
+// hooked is a base chain: a chain that the kernel runs at a hook.
 type hooked struct {
 	chain *chain
-	hook  int // number of the hook; chains of a smaller number run first
+	hook  int // number of the hook; chains with a smaller number run first
 	prio  int
 	// covers reports whether the chain applies to the packet's address family and network device.
 	covers func(*Packet) bool
-	drops  bool // its policy is drop
+	drops  bool // the chain's policy is drop
 }
 
 type chain struct {
-	name  string // description, with its table
+	name  string // description that includes the table
 	rules []rule
 }
 
-// rule is one rule of either kind of filter.
+// rule is one rule of nf_tables or of iptables-legacy.
 type rule struct {
 	name string // description
 	eval func(*Packet) (tri, action)
@@ -82,11 +83,11 @@ func truth(b bool) tri {
 	return no
 }
 
-// action is the action of a rule if it matches.
+// action is what a rule does with a packet that matches.
 type action struct {
 	kind    kind
 	to      *chain // target of jump and hop
-	packets uint64 // number that the rule has counted
+	packets uint64 // number of packets that the rule has counted
 }
 
 type kind int8
@@ -124,7 +125,7 @@ func (r *Rules) Ask(p Packet) Verdict {
 	return w.verdict
 }
 
-// walk is one evaluation.
+// walk is the evaluation of all rules for one packet.
 type walk struct {
 	p       *Packet
 	accepts bool // a rule of this base chain may have accepted the packet
@@ -132,15 +133,15 @@ type walk struct {
 	verdict Verdict
 }
 
-// maxDepth and maxSteps bound the nested jumps and the rules of a walk. The kernel permits no
-// loops, and 16 nested jumps.
+// maxDepth bounds the nested jumps of a walk, and maxSteps its rules. The kernel permits 16 nested
+// jumps and no loops.
 const (
 	maxDepth = 16
 	maxSteps = 1 << 20
 )
 
-// chain returns how the packet leaves a chain: next, accept or drop. sure is maybe if it is
-// uncertain whether the packet reaches the chain.
+// chain returns how the packet leaves a chain: next, accept or drop. The argument sure is yes if
+// the packet certainly reaches the chain, and maybe if that is uncertain.
 func (w *walk) chain(c *chain, depth int, sure tri) kind {
 	if depth > maxDepth {
 		return next
@@ -183,7 +184,7 @@ func (w *walk) chain(c *chain, depth int, sure tri) kind {
 	return next
 }
 
-// dropped records a rule that drops the packet. A certain verdict replaces an uncertain one.
+// dropped records that a rule drops the packet. A certain verdict replaces an uncertain one.
 func (w *walk) dropped(name string, packets uint64, matches tri) {
 	certain := matches == yes && !w.accepts
 	if w.verdict.Dropped && (w.verdict.Certain || !certain) {

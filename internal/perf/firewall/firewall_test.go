@@ -18,7 +18,7 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// inNamespace runs f in a network namespace of its own, whose lo is up.
+// inNamespace runs f in a new network namespace, in which lo is up.
 func inNamespace(t *testing.T, f func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -60,7 +60,8 @@ func passes(t *testing.T, dst netip.Addr, port uint16) bool {
 	return err == nil
 }
 
-// script runs a shell script, and skips the test where a program or the kernel lacks what it needs.
+// script runs a shell script. It skips the test if a program, or something in the kernel, is
+// missing.
 func script(t *testing.T, text string) {
 	t.Helper()
 	out, err := exec.Command("sh", "-e", "-c", text).CombinedOutput()
@@ -75,7 +76,7 @@ func script(t *testing.T, text string) {
 	t.Fatalf("%v: %s", err, out)
 }
 
-// both makes a script that gives rules to iptables, of nft or legacy, for both kinds of addresses.
+// both returns a script that gives rules to iptables and ip6tables, of kind nft or legacy.
 func both(kind string, rules ...string) string {
 	text := ""
 	for _, program := range []string{"iptables-", "ip6tables-"} {
@@ -86,13 +87,13 @@ func both(kind string, rules ...string) string {
 	return text
 }
 
-// table makes a script that loads a table with chains.
+// table returns a script that loads a table with chains.
 func table(chains string) string {
 	return "nft -f - <<'END'\ntable inet f {\n" + chains + "\n}\nEND\n"
 }
 
-// Ask must say what the kernel does: each set of rules is loaded into a namespace, and a datagram
-// is sent.
+// Ask must predict what the kernel does: the test loads each set of rules into a namespace and
+// sends a datagram.
 func TestAsk(t *testing.T) {
 	in := "chain in { type filter hook input priority 0; policy accept; "
 	strict := "chain in { type filter hook input priority 0; policy drop; "
@@ -229,8 +230,8 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// What depends on more than the packet is uncertain, and a rule that counts says how many it has
-// dropped.
+// The verdict is uncertain if it depends on more than the packet. A rule with a counter reports how
+// many packets it has dropped.
 func TestUncertain(t *testing.T) {
 	inNamespace(t, func() {
 		script(t, "nft 'add table inet f; add chain inet f in { type filter hook input priority 0; };"+
@@ -252,7 +253,7 @@ func TestUncertain(t *testing.T) {
 	})
 }
 
-// Without the right to read the rules that is the error.
+// If reading the rules is not permitted, Read returns that error.
 func TestNotAllowed(t *testing.T) {
 	inNamespace(t, func() {
 		var hdr unix.CapUserHeader

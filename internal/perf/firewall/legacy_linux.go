@@ -11,20 +11,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// legacyLayout describes where the fields of an entry are in a table of iptables-legacy.
+// legacyLayout describes a kind of table of iptables-legacy, and where an entry of such a table has
+// its fields.
 type legacyLayout struct {
 	domain, level int
 	program       string
 	names         string // file with the names of the loaded tables
 	address       int    // length of an address
 	netdevs       int    // offset of the names of the network devices, with their masks
-	proto         int    // offset of the protocol, of 2 bytes
-	flags         int    // offset of the flags; the next byte has the flags that invert conditions
-	target        int    // offset of the target's offset, of 2 bytes; the offset of the next entry follows
-	counters      int    // offset of the packets, of 8 bytes
+	proto         int    // offset of the protocol (2 bytes)
+	flags         int    // offset of the flags; the next byte contains the flags that invert conditions
+	target        int    // offset of the target offset (2 bytes); the offset of the next entry follows
+	counters      int    // offset of the count of packets (8 bytes)
 	size          int    // size of an entry without matches and target
-	hop           byte   // flag of a jump that does not come back
-	fragment      byte   // flag of the condition on fragments, 0: there is none
+	hop           byte   // flag that makes a jump one that does not come back
+	fragment      byte   // flag of the condition on fragments; 0: entries have no such condition
 }
 
 var legacyLayouts = []legacyLayout{
@@ -54,7 +55,7 @@ func (r *Rules) readLegacy() error {
 	return nil
 }
 
-// Socket options, and sizes of their results in bytes.
+// Socket options, and sizes in bytes of the structures that they read.
 const (
 	legacyGetInfo    = 64
 	legacyGetEntries = 65
@@ -120,8 +121,8 @@ func (r *Rules) readLegacyTable(l *legacyLayout, table string) error {
 	return nil
 }
 
-// legacyTable is the data of one table. Its entries follow one another, and the target of a jump is
-// an offset.
+// legacyTable is the content of one table. Its entries follow one another. The target of a jump is
+// the offset of an entry.
 type legacyTable struct {
 	layout  *legacyLayout
 	name    string
@@ -136,9 +137,9 @@ func (t *legacyTable) short(at int) int {
 	return int(binary.NativeEndian.Uint16(t.entries[at:]))
 }
 
-// chain returns the chain that begins at the offset at. A base chain ends with the entry at the
-// offset policy. A user's chain, for which policy is -1, ends before an entry with the target
-// ERROR.
+// chain returns the chain whose first entry is at the offset at. A base chain ends with the entry
+// at the offset policy. For a user's chain, policy is -1; the chain ends before the next entry
+// whose target is ERROR.
 func (t *legacyTable) chain(at, policy int, name string) *chain {
 	if c := t.chains[at]; c != nil {
 		return c
@@ -175,8 +176,8 @@ func (t *legacyTable) chain(at, policy int, name string) *chain {
 	return c
 }
 
-// verdict decodes a standard target. v is the offset of the entry to jump to, or if negative, a
-// verdict.
+// verdict decodes a standard target. If v is negative, it is a verdict. Otherwise v is the offset
+// of the entry to jump to. The argument following is the offset of the entry after this one.
 func (t *legacyTable) verdict(v, following int, entry []byte) action {
 	const dropCode, acceptCode, returnCode = -1, -2, -5
 	switch {
@@ -196,8 +197,8 @@ func (t *legacyTable) verdict(v, following int, entry []byte) action {
 	return action{kind: kind, to: t.chain(v, -1, t.chainName(v))}
 }
 
-// chainName returns the name of the user's chain that begins at the offset first. The name is in
-// the entry before.
+// chainName returns the name of the user's chain whose first entry is at the offset first. The
+// entry before that one contains the name.
 func (t *legacyTable) chainName(first int) string {
 	for at := 0; at+t.layout.size <= len(t.entries); {
 		target, length := t.short(at+t.layout.target), t.short(at+t.layout.target+2)
@@ -212,7 +213,8 @@ func (t *legacyTable) chainName(first int) string {
 	return "?"
 }
 
-// matches evaluates the conditions of an entry: addresses, network devices, protocol, extensions.
+// matches evaluates the conditions of an entry: addresses, network devices, protocol and
+// extensions.
 func (t *legacyTable) matches(entry []byte, p *Packet) tri {
 	l := t.layout
 	inverted := entry[l.flags+1]

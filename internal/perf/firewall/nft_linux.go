@@ -11,7 +11,7 @@ import (
 )
 
 // expression is one expression of an nf_tables rule, with its attributes as the kernel sends them.
-// Rules keep their unknown expressions, so that evaluating such a rule is uncertain.
+// A rule keeps its unknown expressions too. Their result is uncertain.
 type expression struct {
 	name string
 	attr map[uint16][]byte
@@ -24,12 +24,12 @@ func (e *expression) number(attr uint16) uint32 {
 	return 0
 }
 
-// value returns the value in an attribute that contains nested data.
+// value returns the value that is nested in an attribute.
 func (e *expression) value(attr uint16) []byte { return Attributes(e.attr[attr])[unix.NFTA_DATA_VALUE] }
 
-// nftSet is a set or map.
+// nftSet is a set or a map of nf_tables.
 type nftSet struct {
-	interval, fields bool // fields: each key is a concatenation of fields
+	interval, fields bool // interval: the elements are ends of intervals; fields: each key is a concatenation of fields
 	elements         []nftElement
 	fallback         *nftElement
 }
@@ -41,15 +41,15 @@ type nftElement struct {
 	verdict action
 }
 
-// find returns the element for a key, or nil. known is false for sets of intervals over several
-// fields, which it does not evaluate.
+// find returns the element for a key, or nil if the set has none. It does not support sets of
+// intervals over several fields: then known is false.
 func (s *nftSet) find(key []byte) (found *nftElement, known bool) {
 	for i := range s.elements {
 		e := &s.elements[i]
 		switch {
 		case s.interval && !s.fields:
 			if len(e.key) == len(key) && bytes.Compare(e.key, key) <= 0 {
-				found = e // they are sorted: the last such element decides
+				found = e // the elements are sorted: the last such element decides
 			}
 		case bytes.HasPrefix(key, e.key):
 			return e, true
@@ -64,8 +64,8 @@ func (s *nftSet) find(key []byte) (found *nftElement, known bool) {
 	return found, !s.fields || !s.interval
 }
 
-// sortIntervals sorts the elements by key. At the same key, the end of an interval comes before the
-// beginning of the next.
+// sortIntervals sorts the elements by key. If one interval ends where the next begins, the end
+// comes first.
 func (s *nftSet) sortIntervals() {
 	slices.SortStableFunc(s.elements, func(a, b nftElement) int {
 		if c := bytes.Compare(a.key, b.key); c != 0 {
@@ -81,8 +81,8 @@ func (s *nftSet) sortIntervals() {
 	})
 }
 
-// registers are the data registers of a rule: four registers of 16 bytes, which are also sixteen of
-// 4 bytes. A condition on an unknown byte is uncertain.
+// registers contains the data registers of a rule: four registers of 16 bytes. The same 64 bytes
+// are also sixteen registers of 4 bytes. A condition on an unknown byte is uncertain.
 type registers struct {
 	bytes [80]byte
 	known [80]bool
@@ -97,8 +97,8 @@ func (r *registers) at(register uint32, n int) (from, to int) {
 	return from, min(from+n, len(r.bytes))
 }
 
-// load writes data to a register, padded with zeros to a multiple of four bytes. If data is nil, n
-// bytes of the register become unknown.
+// load writes data to a register and pads the data with zeros to a multiple of 4 bytes. If data is
+// nil, n bytes of the register become unknown.
 func (r *registers) load(register uint32, data []byte, n int) {
 	padded := max(n, len(data))
 	padded = (padded + 3) &^ 3
@@ -109,21 +109,22 @@ func (r *registers) load(register uint32, data []byte, n int) {
 	copy(r.bytes[from:to], data)
 }
 
-// loadKnown is like load, but only the bytes marked in known are known.
+// loadKnown writes data to a register as load does, but only the bytes marked in known become
+// known.
 func (r *registers) loadKnown(register uint32, data []byte, known []bool) {
 	r.load(register, data, len(data))
 	from, to := r.at(register, len(data))
 	copy(r.known[from:to], known)
 }
 
-// get returns n bytes of a register, and whether they are known.
+// get returns n bytes of a register, and reports whether all of them are known.
 func (r *registers) get(register uint32, n int) ([]byte, bool) {
 	from, to := r.at(register, n)
 	return r.bytes[from:to], to-from == n && !slices.Contains(r.known[from:to], false)
 }
 
-// differs reports whether a known byte of a register differs from data. Rules may compare both
-// ports of a packet at once, of which only the destination is known.
+// differs reports whether a known byte of a register differs from data. A rule may compare both
+// ports of a packet at once, although only the destination port is known.
 func (r *registers) differs(register uint32, data []byte) bool {
 	from, to := r.at(register, len(data))
 	for i := from; i < to; i++ {
@@ -134,7 +135,7 @@ func (r *registers) differs(register uint32, data []byte) bool {
 	return false
 }
 
-// nftEval evaluates a rule for a packet. sets and chains are those of the rule's table.
+// nftEval evaluates a rule for a packet. The arguments sets and chains belong to the rule's table.
 func nftEval(exprs []expression, sets map[string]*nftSet, chains map[string]*chain, p *Packet) (tri, action) {
 	var r registers
 	var counted uint64
@@ -240,7 +241,8 @@ func verdict(data map[uint16][]byte, chains map[string]*chain) action {
 	return action{kind: accept} // accept, or queue, which lets a program decide
 }
 
-// meta returns the packet's metadata for a key, nil if it is unknown, and its length in bytes.
+// meta returns the packet's metadata for a key, and the length of the metadata in bytes. It returns
+// nil if the metadata is unknown.
 func meta(key uint32, p *Packet) ([]byte, int) {
 	index := func() []byte {
 		if i, err := net.InterfaceByName(p.Netdev); err == nil {
@@ -292,7 +294,7 @@ func meta(key uint32, p *Packet) ([]byte, int) {
 	return nil, 16
 }
 
-// payload returns bytes of the packet's headers, and which of them are known.
+// payload returns bytes of the packet's headers, and which of these bytes are known.
 func payload(e *expression, p *Packet) ([]byte, []bool) {
 	const port, most = 2, 64
 	offset, n := int(e.number(unix.NFTA_PAYLOAD_OFFSET)), int(e.number(unix.NFTA_PAYLOAD_LEN))
@@ -340,7 +342,8 @@ func bitwise(r *registers, e *expression) {
 }
 
 // cmpMatches compares a register with a constant. If the constant is shorter than the register, it
-// compares only the beginning. Names of network devices with an asterisk are such constants.
+// compares only the beginning of the register. The kernel sends such a constant for a name of
+// network devices with an asterisk.
 func cmpMatches(r *registers, e *expression) tri {
 	want := e.value(unix.NFTA_CMP_DATA)
 	sreg, operation := e.number(unix.NFTA_CMP_SREG), e.number(unix.NFTA_CMP_OP)
@@ -376,7 +379,7 @@ func rangeMatches(r *registers, e *expression) tri {
 	return truth(within == (e.number(unix.NFTA_RANGE_OP) == unix.NFT_RANGE_EQ))
 }
 
-// lookup looks a register up in a set.
+// lookup looks up a register's content in a set.
 func lookup(r *registers, e *expression, sets map[string]*nftSet) (*nftElement, tri) {
 	s := sets[cstring(e.attr[unix.NFTA_LOOKUP_SET])]
 	if s == nil || len(s.elements) == 0 && s.fallback == nil {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// message is an object of nf_tables, with its address family and its attributes.
+// message describes an object of nf_tables: its address family and its attributes.
 type message struct {
 	family uint8
 	attr   map[uint16][]byte
@@ -53,7 +53,7 @@ func (n *nft) dump(kind uint16, family uint8, attr ...netlink.Attribute) ([]mess
 	return all, nil
 }
 
-// readNFT adds the rules of nf_tables.
+// readNFT adds the rules of nf_tables to r.
 func (r *Rules) readNFT() error {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
@@ -61,7 +61,7 @@ func (r *Rules) readNFT() error {
 	}
 	defer conn.Close()
 	n := &nft{conn: conn, chains: map[tableKey]map[string]*chain{}, sets: map[tableKey]map[string]*nftSet{}}
-	// If the rules change during a dump, it fails with EINTR.
+	// A dump fails with EINTR if the rules change meanwhile. Then read them again.
 	for range 5 {
 		if err = n.read(r); !errors.Is(err, unix.EINTR) {
 			break
@@ -139,8 +139,8 @@ func (n *nft) rule(m *message, key tableKey, c *chain) rule {
 	}}
 }
 
-// hook adds a base chain to r.hooks. It ignores chains that packets from and to this host do not
-// pass, and chains of the type nat, which do not drop packets.
+// hook adds a base chain to r.hooks. It skips chains that packets from and to this host do not
+// pass, and chains of type nat, which do not drop packets.
 func (n *nft) hook(r *Rules, m *message, c *chain) {
 	h := Attributes(m.attr[unix.NFTA_CHAIN_HOOK])
 	number := func(b []byte) int {
@@ -190,7 +190,7 @@ func (n *nft) hook(r *Rules, m *message, c *chain) {
 	})
 }
 
-// readSets reads all sets with their elements.
+// readSets reads all sets and their elements.
 func (n *nft) readSets() error {
 	sets, err := n.dump(unix.NFT_MSG_GETSET, unix.NFPROTO_UNSPEC)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Read reads the rules of this network namespace. That needs CAP_NET_ADMIN: without it, the error
-// is EPERM, and the result has the rules that could be read.
+// Read reads the rules of this network namespace. Reading them needs CAP_NET_ADMIN. Without it Read
+// returns EPERM and the rules that it could read.
 func Read() (*Rules, error) {
 	var r Rules
 	err := r.readNFT()

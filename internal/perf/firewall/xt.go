@@ -7,12 +7,12 @@ import (
 )
 
 // ctNew is the bit of the state "new" in the masks of nf_tables and xtables. RoCE packets are
-// always new: the two directions of a connection go to the same port from different source ports,
-// so connection tracking sees two flows without answers.
+// always new: the two directions of a connection use the same destination port and different source
+// ports, so connection tracking sees two flows without answers.
 const ctNew = 1 << 3
 
-// xtMatch evaluates a match extension of xtables, which iptables-legacy and iptables-nft share. For
-// an unknown extension it returns maybe.
+// xtMatch evaluates a match extension of xtables, for iptables-legacy and iptables-nft. It returns
+// maybe for an unknown extension.
 func xtMatch(name string, revision int, info []byte, p *Packet) tri {
 	order := binary.NativeEndian
 	switch {
@@ -59,8 +59,9 @@ func xtMatch(name string, revision int, info []byte, p *Packet) tri {
 	return maybe
 }
 
-// multiport evaluates revision 1 of the extension. info has flags, the number of ports, 15 ports,
-// 15 flags that mark the beginnings of ranges, and a flag that inverts the result.
+// multiport evaluates revision 1 of the extension multiport. info contains the kind of port, the
+// number of ports, 15 ports, 15 flags, each of which marks the beginning of a range, and a flag
+// that inverts the result.
 func multiport(info []byte, p *Packet) tri {
 	const source, destination, either = 0, 1, 2
 	kind, n, invert := info[0], int(info[1]), info[47] != 0

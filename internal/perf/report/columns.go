@@ -13,7 +13,7 @@ type column struct {
 	title string
 	width int    // width in the table on a terminal
 	usual string // if all cases have this text, the column is left out
-	spare int    // if the columns do not fit into a line, those with the largest spare are left out first; 0: never
+	spare int    // if the line is too narrow, the columns with the largest spare are left out first; 0: never left out
 	text  func(r *result.Run, s *result.Stream) string
 }
 
@@ -27,7 +27,8 @@ func percentile(p float64) func(*result.Run, *result.Stream) string {
 	}
 }
 
-// percentileText returns a percentile in microseconds, "-" if there are too few samples for it.
+// percentileText returns a percentile in microseconds, or "-" if there are too few samples for that
+// percentile.
 func percentileText(d *result.Distribution, p float64) string {
 	if !d.Enough(p) {
 		return "-"
@@ -35,7 +36,7 @@ func percentileText(d *result.Distribution, p float64) string {
 	return micros(d.At(p))
 }
 
-// what has the columns that describe the case. All tables begin with them.
+// what lists the columns that describe the case. Every table begins with these columns.
 var what = []column{
 	{"test", 11, "", 0, func(r *result.Run, _ *result.Stream) string { return r.Case.Test }},
 	{"layer", 6, "", 0, func(r *result.Run, _ *result.Stream) string { return r.Case.Layer }},
@@ -75,8 +76,8 @@ var bandwidthColumns = slices.Concat(what, []column{
 	{"Mops/s", 8, "", 0, func(_ *result.Run, s *result.Stream) string { return number(s.OpsS/1e6, 4) }},
 })
 
-// columnsOf returns the columns of the table for a mode, without those in which all cases have the
-// usual value.
+// columnsOf returns the columns of the table for a mode. It leaves out a column if all cases have
+// the usual value there.
 func columnsOf(cases []result.Case, mode string) (all []column) {
 	columns := bandwidthColumns
 	if mode == result.Latency {

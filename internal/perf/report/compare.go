@@ -51,8 +51,8 @@ func Comparison(w io.Writer, c *result.Comparison) {
 		c.Count(result.Same), c.Count(result.Undecided), result.Count(len(c.Missing), "case")), "  "))
 }
 
-// Differences returns the facts in which the two documents differ, as texts. Such differences make
-// figures hard to compare.
+// Differences describes the facts in which the two documents differ, one text for each. Such
+// differences make figures hard to compare.
 func Differences(before, after *result.Document) []string {
 	var all []string
 	for _, end := range []struct {

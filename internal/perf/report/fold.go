@@ -9,8 +9,9 @@ import (
 // maxColumns is the largest width of a line for people, in columns.
 const maxColumns = 100
 
-// fold breaks a text at spaces into lines of at most maxColumns columns, each with its newline.
-// Lines after the first begin with indent. A word that does not fit on a line is cut.
+// fold breaks a text at spaces into lines of at most maxColumns columns. Each line ends with a
+// newline, and each line after the first begins with indent. A word that does not fit into a line
+// is broken.
 func fold(text, indent string) string {
 	var b strings.Builder
 	begin := text[:len(text)-len(strings.TrimLeft(text, " "))]
@@ -43,7 +44,7 @@ func fold(text, indent string) string {
 	return b.String()
 }
 
-// foldList folds a comma-separated list. It breaks no line inside items of less than half a line.
+// foldList folds a comma-separated list. It breaks no item that is shorter than half a line.
 func foldList(items []string, indent string) string {
 	const glue = "\x00"
 	kept := make([]string, len(items))
@@ -55,8 +56,8 @@ func foldList(items []string, indent string) string {
 	return strings.ReplaceAll(fold(indent+strings.Join(kept, ", "), indent), glue, " ")
 }
 
-// fit shortens a text to a width. It rounds a number to fewer digits, and cuts off the end of
-// another text.
+// fit shortens a text to a width. It rounds a number to fewer digits, and cuts off the end of any
+// other text.
 func fit(text string, width int) string {
 	if utf8.RuneCountInString(text) <= width {
 		return text

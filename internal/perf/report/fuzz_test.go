@@ -11,8 +11,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// FuzzDocument reads a document as report and compare do, and writes it in every form. Nothing of
-// it reaches a terminal but what can be printed.
+// FuzzDocument reads a document as report and compare do, and writes it in every form. Only
+// printable text may reach a terminal.
 func FuzzDocument(f *testing.F) {
 	for _, text := range []string{
 		`{"schema":"datperf/1","client":{"kernel":"1"},"runs":[{"settings":{"test":"send","mode":"lat","layer":"udat","direction":"out","size_bytes":64,"queue_pairs":1,"poll":"busy"},"client":{"initiated":{"operations":3,"latency":{"count":3,"percentiles":[{"percentile":50,"value_ns":1000}],"curve":[{"percentile":0,"value_ns":1},{"percentile":100,"value_ns":2}]}}},"server":{}}]}`,

@@ -10,7 +10,7 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// What a report costs grows with the number of runs, not with its square.
+// The time for a report grows with the number of runs, not with its square.
 func TestGrowth(t *testing.T) {
 	few, many := *document(), *document()
 	for len(many.Runs) < 4*len(few.Runs) {

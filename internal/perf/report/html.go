@@ -42,8 +42,8 @@ type pagePlot struct {
 // pageKey is an entry of a legend.
 type pageKey struct{ Class, Name string }
 
-// policy returns the page's content security policy. The page may load and run nothing, and only
-// the style sheet of the template applies.
+// policy returns the page's content security policy. The page may load and run nothing. Only the
+// template's own style sheet applies.
 func policy() string {
 	_, style, _ := strings.Cut(pageText, "<style>")
 	style, _, _ = strings.Cut(style, "</style>")
@@ -84,5 +84,6 @@ func HTML(w io.Writer, d *result.Document) error {
 	return page.Execute(w, data)
 }
 
-// shortTable is the largest number of rows of a table of values that is open when the page opens.
+// shortTable is the largest number of rows of a table of values that the page shows without a
+// click.
 const shortTable = 6

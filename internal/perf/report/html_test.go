@@ -16,7 +16,7 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// swept is a document of two layers over several sizes and both modes.
+// swept returns a document with two layers, several sizes and both modes.
 func swept(sizes ...int) *result.Document {
 	d := &result.Document{Schema: result.Schema,
 		Command: []string{"datperf", "local", "-s", "64,4K", "--title", "it's $HOME"}}
@@ -44,8 +44,8 @@ func swept(sizes ...int) *result.Document {
 	return d
 }
 
-// The browser loads and runs nothing, and takes the page's own style sheet: the policy has its
-// hash. No element has a style or an event of its own, which the policy would drop.
+// The browser loads and runs nothing, and applies only the page's own style sheet, whose hash is in
+// the policy. No element has a style or event attribute, which the policy would ignore.
 func TestPolicy(t *testing.T) {
 	var b bytes.Buffer
 	assert.NilError(t, HTML(&b, swept(64, 4096)))
@@ -63,8 +63,8 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// Of a case that ran several times the plots and their tables have the run with the median figure,
-// and the page says so.
+// If a case ran several times, the plots and their tables show the run with the median figure, and
+// the page says so.
 func TestPlotsOfRepeatedRuns(t *testing.T) {
 	const note = "drawn as its median run"
 	page := func(d *result.Document) string {
@@ -102,7 +102,7 @@ func TestPlotsOfRepeatedRuns(t *testing.T) {
 	}
 }
 
-// Runs that differ in one setting alone have lines of their own.
+// Runs that differ in one setting have different lines.
 func TestLabels(t *testing.T) {
 	labels := map[string]string{}
 	for what, set := range map[string]func(*result.Case){
@@ -124,8 +124,8 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// A setting has one colour in every plot of the page; the lines of one colour in a panel have
-// dashes of their own. That holds for more settings and sizes than there are colours.
+// A setting has the same color in every plot of the page. Lines of the same color in a panel have
+// different dashes, even if there are more settings and sizes than colors.
 func TestStyles(t *testing.T) {
 	d := swept(8, 64, 512, 4096, 32768, 262144, 1<<21, 1<<24)
 	for i := range len(d.Runs) {
@@ -156,8 +156,8 @@ func TestStyles(t *testing.T) {
 	assert.Assert(t, colours["udat"] != colours["cverbs"])
 }
 
-// The page begins with the best figures and the command line, which a shell takes as it stands.
-// Each plot has its values in a table.
+// The page begins with the best figures and the command line, quoted for a shell. The values of
+// each plot are in a table.
 func TestHeadOfPage(t *testing.T) {
 	var b bytes.Buffer
 	d := swept(64, 4096)
@@ -190,8 +190,8 @@ func TestHeadOfPage(t *testing.T) {
 	assert.Assert(t, strings.Contains(b.String(), "<tr><td>cverbs p99</td><td>1.13 us</td><td>-</td></tr>"))
 }
 
-// The values below the curves are the percentiles of the run, as in the table, though the curve has
-// no point there; a percentile of too few samples has none.
+// The values below a curve are the percentiles of the run, even if the curve has no point at a
+// percentile. A percentile with too few samples has no value.
 func TestValuesOfCurves(t *testing.T) {
 	d := swept(64)
 	l := d.Runs[0].Client.Initiated.Latency
@@ -218,7 +218,7 @@ func TestQuoted(t *testing.T) {
 		strings.Split("datperf|client|fd00::1|-s|2-8M|''|'a b'|'x;y'|'é'", "|"))
 }
 
-// Rows of the values below a plot.
+// at and ranked return the right values.
 func TestValueRows(t *testing.T) {
 	points := []point{{1, 30, ""}, {2, 10, ""}, {3, 20, ""}}
 	value := func(r valueRow) string {
@@ -234,8 +234,7 @@ func TestValueRows(t *testing.T) {
 	assert.Equal(t, value(ranked(1, "")), "0 false")
 }
 
-// Lines that would look alike in a panel get other dashes, in their colour; the first keeps its
-// own.
+// If lines of a panel would look alike, all but the first get other dashes and keep their color.
 func TestApart(t *testing.T) {
 	lines := make([]series, most)
 	for i := range lines {

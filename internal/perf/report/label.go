@@ -7,8 +7,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// label returns the name of a case's series within its plot. It contains the layer, and the
-// settings that are not as usual, but not test and size.
+// label returns the name of a case's series within its plot. The name contains the layer and the
+// settings that differ from their defaults. It contains neither test nor size.
 func label(c *result.Case) string {
 	parts := []string{c.Layer}
 	if c.Lossy() {

@@ -12,14 +12,14 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// field is one column of CSV. Every run and direction is a row.
+// field is one column of the CSV output. Each direction of each run is a row.
 type field struct {
 	name string
 	text func(r *result.Run, f *result.Flow) string
 }
 
-// timeField returns a field of the distribution that d returns. The text is empty if there is no
-// distribution or if of returns a negative number.
+// timeField returns a column with a time that of takes from the distribution that d returns. The
+// cell is empty if d returns nil or of returns a negative number.
 func timeField(name string, of func(*result.Distribution) float64, d func(*result.Stream) *result.Distribution) field {
 	return field{name, func(_ *result.Run, f *result.Flow) string {
 		if dist := d(f.Stream); dist != nil && of(dist) >= 0 {
@@ -101,7 +101,7 @@ func fields() []field {
 	}
 }
 
-// CSV writes one row for each run and direction, under a row of names.
+// CSV writes a row of names, and then one row for each direction of each run.
 func CSV(w io.Writer, d *result.Document) error {
 	if d.Mesh != nil {
 		return meshCSV(w, d.Mesh)
@@ -124,7 +124,7 @@ func CSV(w io.Writer, d *result.Document) error {
 	return out.Error()
 }
 
-// Markdown writes the terminal's tables in Markdown.
+// Markdown writes the tables that the terminal shows, in Markdown.
 func Markdown(w io.Writer, d *result.Document) error {
 	var b strings.Builder
 	if d.Title != "" {

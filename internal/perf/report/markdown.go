@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// MarkdownTable writes a table. Columns right to last-1 are aligned to the right, the others to the
-// left. The first column has the index 0.
+// MarkdownTable writes a table. The columns from index right to last-1 are aligned to the right,
+// the others to the left. Indices begin at 0.
 func MarkdownTable(b *strings.Builder, titles []string, right, last int, rows [][]string) {
 	fmt.Fprintf(b, "| %s |\n|%s%s%s\n", strings.Join(titles, " | "), strings.Repeat("---|", right),
 		strings.Repeat("--:|", last-right), strings.Repeat("---|", len(titles)-last))
@@ -15,5 +15,6 @@ func MarkdownTable(b *strings.Builder, titles []string, right, last int, rows []
 	}
 }
 
-// Escape returns a text for a cell, with | escaped and without newlines.
+// Escape returns s in a form for a cell of a table: each | is escaped, and each newline becomes a
+// space.
 func Escape(s string) string { return strings.NewReplacer("|", "\\|", "\n", " ").Replace(s) }

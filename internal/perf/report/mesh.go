@@ -6,19 +6,20 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// pageMatrix is a matrix of a mesh, for all formats of a report.
+// pageMatrix is a matrix of a mesh, in the form that all output formats use.
 type pageMatrix struct {
 	Title string
 	Hosts []meshHost
 	Rows  []meshRow
 	Key   []keyEntry
-	Wide  bool     // more than wideMesh hosts: small letters
+	Wide  bool     // more than wideMesh hosts: the page uses small letters
 	Lines []string // best and worst pair, totals, outliers, failures
 	c     *result.Case
 }
 
-// wideMesh is the largest number of hosts of a matrix with normal letters on a page, and of a full
-// matrix in Markdown. In Markdown a larger matrix becomes a table with a row per host.
+// wideMesh is the largest number of hosts for which a page shows a matrix in normal letters. It is
+// also the largest for which Markdown shows a full matrix; for more hosts Markdown shows a table
+// with one row per host.
 const wideMesh = 16
 
 type meshHost struct {
@@ -35,10 +36,10 @@ func (r *meshRow) label() string { return fmt.Sprintf("%d %s", r.Host.Number, r.
 
 type meshCell struct {
 	Text, Class, Title string
-	worse              float64 // sort key: a larger number is worse
+	worse              float64 // sort key: the larger, the worse
 }
 
-// measured is a pair with the numbers of its hosts, and its figure if ok is set.
+// measured is a pair and the numbers of its hosts. If ok is set, it also has the pair's figure.
 type measured struct {
 	pair     *result.Pair
 	from, to int // numbers of the hosts, from 1
@@ -48,14 +49,14 @@ type measured struct {
 
 func (p *measured) names() string { return fmt.Sprintf("%d -> %d", p.from, p.to) }
 
-// view has the data from which a pageMatrix is made.
+// view contains the data for one pageMatrix.
 type view struct {
 	mesh   *result.Mesh
 	mx     *result.Matrix
 	hosts  []meshHost
 	pairs  []measured // all pairs
 	sorted []measured // pairs with a figure, the best one first
-	shades *shades    // nil: no figures
+	shades *shades    // nil if there are no figures
 }
 
 func (v *view) text(figure float64) string {

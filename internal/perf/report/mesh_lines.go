@@ -14,7 +14,8 @@ import (
 // mostNamed is the largest number of pairs that a line names.
 const mostNamed = 8
 
-// totals returns lines with the sums of the bandwidths of pairs that measured at the same time.
+// totals returns lines with sums of bandwidths. Each sum is over pairs that measured at the same
+// time.
 func (v *view) totals() []string {
 	if v.mx.Case.Mode != result.Bandwidth {
 		return nil
@@ -48,8 +49,8 @@ func (v *view) totals() []string {
 	return nil
 }
 
-// outliers returns lines that name the outliers. They name a host if at least 3 of its pairs, and
-// at least half of them, are outliers, and name other outliers by pair.
+// outliers returns lines that name the outliers. If at least 3 of a host's pairs and at least half
+// of its pairs are outliers, a line names the host. Other outliers are named by pair.
 func (v *view) outliers() (lines []string) {
 	for _, kind := range []struct {
 		sign int
@@ -89,7 +90,7 @@ func (v *view) outliers() (lines []string) {
 	return lines
 }
 
-// failures returns a line for each reason of failures, with the pairs that failed for it.
+// failures returns one line for each error, with the pairs that failed with this error.
 func (v *view) failures() (lines []string) {
 	var reasons []string
 	failed := map[string][]measured{}
@@ -108,8 +109,8 @@ func (v *view) failures() (lines []string) {
 	return lines
 }
 
-// namesOf returns the names of pairs. If there are more than 3 and all have a host in common, it
-// returns only their number and that host.
+// namesOf returns the names of pairs. If there are more than 3 pairs and one host is in all of
+// them, it returns only the number of pairs and that host.
 func namesOf(pairs []measured) string {
 	first := pairs[0]
 	for _, host := range []int{first.from, first.to} {
@@ -124,7 +125,8 @@ func namesOf(pairs []measured) string {
 	return list(all, mostNamed)
 }
 
-// hostTitles and hostTable return a table with a row per host, for a matrix that is too wide.
+// hostTitles are the titles of the table that hostTable returns. The table has one row per host and
+// replaces a matrix that is too wide.
 var hostTitles = []string{"host", "median out", "worst out", "median in", "worst in", failedText}
 
 func (p *pageMatrix) hostTable() (rows [][]string) {
@@ -136,7 +138,7 @@ func (p *pageMatrix) hostTable() (rows [][]string) {
 		row := []string{h.label()}
 		failed := 0
 		for _, cells := range [][]meshCell{out, in} {
-			var good []float64 // by how bad they are
+			var good []float64 // sort keys of the cells with a figure
 			for _, c := range cells {
 				switch {
 				case c.Text == failedText:
@@ -159,8 +161,8 @@ func (p *pageMatrix) hostTable() (rows [][]string) {
 	return rows
 }
 
-// list joins the texts with commas. If there are more than most, it ends with the number of the
-// others.
+// list joins the texts with commas. If there are more than most texts, it returns the first most of
+// them and the number of the others.
 func list(all []string, most int) string {
 	if more := len(all) - most; more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), more)

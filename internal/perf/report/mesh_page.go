@@ -6,7 +6,7 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// matrices returns the matrices of a mesh, none if m is nil.
+// matrices returns the matrices of a mesh. It returns nil if m is nil.
 func matrices(m *result.Mesh) (all []pageMatrix) {
 	if m == nil {
 		return nil

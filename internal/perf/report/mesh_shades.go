@@ -10,33 +10,34 @@ import (
 // heats is the number of shades of a matrix. Worse figures have warmer shades.
 const heats = 5
 
-// shades has the bounds of a matrix's shades. The bounds are between the 10% and the 90% quantile
-// of its figures, so that outliers do not affect the shades of other figures.
+// shades contains the bounds between the shades of a matrix. All bounds are between the 10% and the
+// 90% quantile of the figures, so that outliers do not affect the shades of other figures.
 type shades struct {
 	c      *result.Case
 	sign   float64 // 1: a larger figure is worse; -1: a smaller one is
 	limits [heats - 1]float64
 	median float64
-	width  float64 // a figure that is further from the median is an outlier
+	width  float64 // a figure whose distance from the median is larger is an outlier
 }
 
-// leastSpan is the least span of all shades and leastWidth the least width, as parts of the median.
-// They prevent small differences from getting different shades or counting as outliers.
+// Lower limits, as parts of the median: leastSpan for the span of all shades together, and
+// leastWidth for shades.width. They prevent small differences from getting different shades or
+// counting as outliers.
 const (
 	leastSpan  = 0.2
 	leastWidth = 0.25
 )
 
-// shadesOf returns the shades for the figures v of a case. v must not be empty, and must be sorted
-// with the best figure first.
+// shadesOf returns the shades for the figures v of a case. v must be sorted, the best figure first,
+// and must not be empty.
 func shadesOf(c *result.Case, v []float64) *shades {
 	at := func(q float64) float64 { return v[int(math.Round(q*float64(len(v)-1)))] }
 	s := &shades{c: c, sign: 1, median: result.Median(v)}
 	if c.Mode == result.Bandwidth {
 		s.sign = -1
 	}
-	// From the spread of the better half of the figures, because bad hosts increase the spread of the
-	// other half.
+	// The width depends only on the better half of the figures, because bad hosts increase the
+	// spread of the other half.
 	s.width = max(6*math.Abs(s.median-at(0.25)), leastWidth*s.median)
 	good := at(0.1)
 	span := max(math.Abs(at(0.9)-good), leastSpan*s.median)
@@ -56,7 +57,8 @@ func (s *shades) shade(v float64) int {
 	return heats - 1
 }
 
-// outlier returns 1 if a figure is far worse than the median, -1 if far better, else 0.
+// outlier returns 1 if a figure is far worse than the median, -1 if it is far better, and 0
+// otherwise.
 func (s *shades) outlier(v float64) int {
 	switch worse := s.sign * (v - s.median); {
 	case worse > s.width:
@@ -70,8 +72,8 @@ func (s *shades) outlier(v float64) int {
 // keyEntry explains a color or mark of cells.
 type keyEntry struct{ Class, Text string }
 
-// key returns the explanations of the shades, and of the marks for outliers and failed pairs if
-// these occur.
+// key returns the explanations of the shades. If outliers or failed pairs occur, it also explains
+// their marks.
 func (s *shades) key(outliers, failed bool) (all []keyEntry) {
 	text := func(v float64) string { return figureText(s.c, v) + " " + figureUnit(s.c) }
 	best, worst := "up to ", "more than "
@@ -92,7 +94,7 @@ func (s *shades) key(outliers, failed bool) (all []keyEntry) {
 	return all
 }
 
-// failedText is the text of the cell of a failed pair, and the cell's class.
+// failedText is both the text and the class of the cell of a failed pair.
 const failedText = "failed"
 
 func figureText(c *result.Case, v float64) string {
@@ -102,8 +104,8 @@ func figureText(c *result.Case, v float64) string {
 	return threeDigits(v)
 }
 
-// decimals returns the number of decimals for a time in us. Larger times have fewer, to keep a
-// matrix narrow.
+// decimals returns the number of decimals for a time in us. Larger times get fewer decimals, to
+// keep a matrix narrow.
 func decimals(us float64) int {
 	switch {
 	case us >= 1000:

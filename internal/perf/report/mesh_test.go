@@ -13,8 +13,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// meshOf returns a mesh of n hosts in which every pair has a figure: microseconds, or Gb/s. A
-// negative one is a pair that failed.
+// meshOf returns a mesh of n hosts. figure returns the figure of each pair, in microseconds or
+// Gb/s. A negative figure means that the pair failed.
 func meshOf(n int, mode, pattern string, figure func(from, to int) float64) *result.Mesh {
 	c := result.Default()
 	c.Mode = mode
@@ -44,7 +44,8 @@ func meshOf(n int, mode, pattern string, figure func(from, to int) float64) *res
 	return m
 }
 
-// One outlier, however far, changes nobody else's shade, and is named; so is one that is too good.
+// An outlier does not change the shades of other figures, however far it is from them, and it is
+// named. This is also true if it is too good.
 func TestOutliers(t *testing.T) {
 	for _, mode := range result.Modes {
 		shades := func(odd float64) (all []string, lines string) {
@@ -80,7 +81,7 @@ func TestOutliers(t *testing.T) {
 	}
 }
 
-// A host whose pairs are all bad is named once, with its address; the others keep their shades.
+// A host whose pairs are all bad is named once, with its address. Other pairs keep their shades.
 func TestBadHost(t *testing.T) {
 	m := meshOf(12, result.Latency, "", func(from, to int) float64 {
 		if from == 7 || to == 7 {
@@ -110,7 +111,8 @@ func TestBadHost(t *testing.T) {
 	}
 }
 
-// A matrix that does not fit into a line is a row for each host; failures of one host are one line.
+// A matrix that does not fit into a line becomes a table with one row per host. The failures of one
+// host are one line.
 func TestManyHosts(t *testing.T) {
 	m := meshOf(64, result.Bandwidth, "", func(from, to int) float64 {
 		if from == 9 || to == 9 {
@@ -134,7 +136,8 @@ func TestManyHosts(t *testing.T) {
 	assert.DeepEqual(t, fields("9 host9:1"), []string{"-", "-", "-", "-", "126"})
 }
 
-// What ran at the same time is summed: into each host, between the halves, of all hosts.
+// Pairs that measured at the same time are summed: into each host, between the halves, and over all
+// hosts.
 func TestTotals(t *testing.T) {
 	for pattern, want := range map[string]string{
 		result.Incast: "into one host from all others: best 12.0 Gb/s (host 4), median 7.50 Gb/s, " +
@@ -155,7 +158,8 @@ func TestTotals(t *testing.T) {
 	}
 }
 
-// The median of an even number of figures is between the two in the middle, wherever it is printed.
+// The median of an even number of figures is the mean of the two in the middle, wherever it is
+// printed.
 func TestMeshMedians(t *testing.T) {
 	for _, mode := range result.Modes {
 		m := meshOf(3, mode, "", func(from, to int) float64 { return float64(10*from + to) })
@@ -171,7 +175,8 @@ func TestMeshMedians(t *testing.T) {
 	}
 }
 
-// A step of many pairs is one line, and a line for each that failed, up to a number.
+// A step of many pairs is printed as one line, and one more for each pair that failed, up to
+// mostNamed.
 func TestMeshStep(t *testing.T) {
 	m := meshOf(8, result.Latency, "", func(from, to int) float64 {
 		if from < 3 {

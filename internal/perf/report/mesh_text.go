@@ -11,8 +11,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// lineWidth is the largest width of a matrix on a terminal, in characters. A wider matrix is
-// printed as a table with a row per host.
+// lineWidth is the largest width of a matrix on a terminal, in characters. Instead of a wider
+// matrix, Mesh prints a table with one row per host.
 const lineWidth = 100
 
 // Mesh prints the matrices of a mesh.
@@ -78,13 +78,13 @@ func aligned(w io.Writer, titles []string, rows [][]string) {
 	}
 }
 
-// MeshLost prints a host that is left out of a mesh from now on.
+// MeshLost prints that a host is left out of a mesh from now on, and why.
 func MeshLost(w io.Writer, h *result.MeshHost) {
 	fmt.Fprintf(w, "left out: %s: %s\n", h.Address, h.Error)
 }
 
-// MeshStep prints the result of a step of a mesh. For one pair that is its figure or error, for
-// several pairs a summary and the errors.
+// MeshStep prints the result of a step of a mesh. For one pair it prints the pair's figure or
+// error. For several pairs it prints a summary and the errors.
 func MeshStep(w io.Writer, n, of int, c *result.Case, pairs []result.Pair, left time.Duration) {
 	if len(pairs) == 0 {
 		return
@@ -149,8 +149,8 @@ func (p *pageMatrix) markdown(b *strings.Builder) {
 	}
 }
 
-// meshCSV writes one row for each pair, case and direction. The columns are the two hosts and the
-// error, then the columns of CSV.
+// meshCSV writes one row for each pair, case and direction. Its first columns are the two hosts and
+// the error; the columns of CSV follow.
 func meshCSV(w io.Writer, m *result.Mesh) error {
 	out, all := csv.NewWriter(w), fields()
 	titles := []string{"from", "to", "error"}

@@ -8,8 +8,9 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Perftest prints runs in the columns of perftest's programs. Latencies are in microseconds, and
-// half of the round trip if perftest reports half. t_max is the true maximum, t_typical the median.
+// Perftest prints runs in the columns of perftest's programs. Latencies are in microseconds. They
+// are half of the round trip for the tests for which perftest reports half. t_max is the true
+// maximum and t_typical the median.
 type Perftest struct {
 	w    io.Writer
 	last string
@@ -60,7 +61,7 @@ func (p *Perftest) Run(r *result.Run) {
 // Close ends the table.
 func (p *Perftest) Close() { fmt.Fprintln(p.w, rule) }
 
-// peakGbit returns the bandwidth of the best interval, summed over the directions.
+// peakGbit returns the sum of the directions' peaks. A peak is the bandwidth of the best interval.
 func peakGbit(r *result.Run) float64 {
 	sum := 0.0
 	for _, f := range r.Flows() {
@@ -73,7 +74,7 @@ func peakGbit(r *result.Run) float64 {
 	return sum
 }
 
-// PerftestNames maps perftest's programs to their test and mode.
+// PerftestNames maps the name of each of perftest's programs to its test and mode.
 var PerftestNames = map[string][2]string{}
 
 func init() {

@@ -9,14 +9,14 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Line is a series of a picture, with a value for each message size.
+// Line is one line of a picture. It has one value for each message size.
 type Line struct {
 	Name   string
 	Sizes  []int     // bytes
 	Values []float64 // ns, or operations per second
 }
 
-// style is the style sheet of a picture in a file of its own. Its colors are those of the page.
+// style is the style sheet of a picture in its own file. Its colors are the same as the page's.
 const style = `<style>
 svg { --ink: #1b1f24; --dim: #57606a; --line: #d8dee4; --back: #fff; font: 13px system-ui, sans-serif;
   --c0: #0969da; --c1: #cf5b00; --c2: #1a7f37; --c3: #8250df; --c4: #bf3989; --c5: #0a7b83; background: var(--back); }
@@ -26,12 +26,12 @@ svg { --ink: #1b1f24; --dim: #57606a; --line: #d8dee4; --back: #fff; font: 13px 
 polyline { fill: none; stroke-width: 2; stroke-linejoin: round; } .hit, .value text { display: none; }
 `
 
-// legendLine is the height of a line of the legend in pixels.
+// legendLine is the height of one line of the legend, in pixels.
 const legendLine = 20
 
-// Picture returns an SVG file that plots the lines over message size, with a legend. The values are
-// operations per second if rate is true, else times in ns. It returns an error unless there are 1
-// to 6 lines.
+// Picture returns an SVG file that plots the lines over message size, with a legend. If rate is
+// true, the values are operations per second, otherwise times in ns. The number of lines must be
+// from 1 to 6, or Picture returns an error.
 func Picture(title string, rate bool, lines []Line) (string, error) {
 	p := &plot{title: title, xTitle: "bytes of a message", yTitle: title, yUnits: timeUnits, yLog: true}
 	if rate {

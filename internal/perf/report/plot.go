@@ -13,26 +13,27 @@ import (
 type plot struct {
 	title, xTitle, yTitle string
 	yUnits                []unit // units of the y axis, ascending
-	yLog                  bool   // logarithmic; if false, only if the values span two decades or more
+	yLog                  bool   // logarithmic y axis; if false, only if the values span two decades or more
 	xTicks                []tick // nil: computed from the data
 	rows                  []valueRow
 	series                []series
 }
 
-// unit is a unit of an axis for values of at least from.
+// unit is a unit of an axis. It is used for values of at least from.
 type unit struct {
 	from float64
 	name string
 }
 
-// Units of axes whose values are in us, in Gb/s and in operations per second.
+// Units of the axes: timeUnits for values in us, bitUnits for Gb/s, rateUnits for operations per
+// second.
 var (
 	timeUnits = []unit{{1e-3, "ns"}, {1, "us"}, {1e3, "ms"}, {1e6, "s"}}
 	bitUnits  = []unit{{1e-6, "kb/s"}, {1e-3, "Mb/s"}, {1, "Gb/s"}, {1e3, "Tb/s"}}
 	rateUnits = []unit{{1, "/s"}, {1e3, "k/s"}, {1e6, "M/s"}}
 )
 
-// inUnit formats a value in the largest unit in which it is at least 1.
+// inUnit formats a value in the largest unit in which the value is at least 1.
 func inUnit(v float64, units []unit, format func(float64) string) string {
 	if v == 0 || len(units) == 0 {
 		return format(v)
@@ -100,13 +101,13 @@ func (s *scale) at(v float64) float64 {
 	return s.from + (v-low)/(high-low)*(s.to-s.from)
 }
 
-// panel is a part of a plot, drawn with the scales of the whole plot.
+// panel is a part of a plot. It is drawn with the scales of the whole plot.
 type panel struct {
 	title, svg string
 	series     []series
 }
 
-// panels returns the plot as panels of at most 6 series each.
+// panels divides the plot into panels of at most 6 series each.
 func (p *plot) panels() (all []panel) {
 	x, y := p.scales()
 	for part := range slices.Chunk(p.series, most) {
@@ -166,8 +167,9 @@ func (p *plot) line(b *strings.Builder, s series, x, y scale) {
 	b.WriteString(`"/>`)
 }
 
-// values draws the points of a line with the texts of their values. The style sheet shows a text
-// when the pointer is on its point. On a line with more than hits points only some have a text.
+// values draws the points of a line, each with the text of its value. The style sheet shows the
+// text while the pointer is on the point. On a line with more than hits points, only some points
+// have a text.
 func (p *plot) values(b *strings.Builder, s series, x, y scale) {
 	step := (len(s.points) + hits - 1) / hits
 	for n := 0; n < len(s.points); n += step {
@@ -217,13 +219,14 @@ func (p *plot) scales() (x, y scale) {
 	return x, y
 }
 
-// shortNumber formats a number with at most 6 significant digits: 0.6 for 0.6000000000000001.
+// shortNumber formats a number with at most 6 significant digits: 0.6000000000000001 as 0.6.
 func shortNumber(v float64) string {
 	shown, _ := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 6, 64), 64)
 	return strconv.FormatFloat(shown, tickForm(v), -1, 64)
 }
 
-// tickForm returns the format for a number: without an exponent unless it would be long.
+// tickForm returns the format for strconv.FormatFloat: without an exponent, unless the digits would
+// be many.
 func tickForm(v float64) byte {
 	if v >= 1e6 || v > 0 && v < 1e-4 {
 		return 'g'

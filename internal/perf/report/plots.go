@@ -14,7 +14,7 @@ import (
 )
 
 // plots returns the plots of a document: latency by percentile; latency, bandwidth, message rate
-// and CPU time over size; bandwidth over time. They show only the given runs, which are those of
+// and CPU time over size; and bandwidth over time. The plots show only runs, the result of
 // medianRuns.
 func plots(d *result.Document, runs []*result.Run) []*plot {
 	var all []*plot
@@ -51,7 +51,7 @@ func plots(d *result.Document, runs []*result.Run) []*plot {
 	return all
 }
 
-// sizePlot describes a plot over message size of the runs of a mode.
+// sizePlot describes a plot over message size, of runs of one mode.
 type sizePlot struct {
 	mode, what string
 	units      []unit
@@ -73,8 +73,8 @@ func latencyAt(p float64) func(*result.Run, *result.Stream) float64 {
 	}
 }
 
-// cpuOf returns the processor time of an end in us per operation. It returns 0 if the end ran for
-// less than result.TooShort, because the kernel's accounting is too coarse for that.
+// cpuOf returns the processor time that an end used per operation, in us. It returns 0 if the run
+// was shorter than result.TooShort, because the kernel's accounting is too coarse for such a run.
 func cpuOf(end *result.End, s *result.Stream) float64 {
 	if end == nil || s.Ops == 0 || end.Cost.Wall > 0 && end.Cost.Wall < result.TooShort {
 		return 0
@@ -93,8 +93,7 @@ var sizePlots = []sizePlot{
 		{" server", func(r *result.Run, s *result.Stream) float64 { return cpuOf(r.Server, s) }}}},
 }
 
-// sizes adds the plots over size of a test. It adds none for a mode that was measured with only one
-// size.
+// sizes adds the plots over size for a test. It skips a mode that was measured with only one size.
 func sizes(runs []*result.Run, test string, colours *palette, get func(string, plot) *plot) {
 	for _, kind := range sizePlots {
 		var order []string
@@ -141,8 +140,8 @@ func sizeRows(sizes map[int]bool) (all []valueRow) {
 	return all
 }
 
-// percentileRows returns a row for each percentile of the axis except 0 and 99.999. Few curves
-// reach 99.999.
+// percentileRows returns a row for each percentile of the axis, except for 0 and for 99.999, which
+// few curves reach.
 func percentileRows() (all []valueRow) {
 	for _, n := range nines[1 : len(nines)-1] {
 		all = append(all, at(n.at, n.text+"%"))
@@ -152,8 +151,8 @@ func percentileRows() (all []valueRow) {
 
 var timeRows = []valueRow{ranked(0, "least"), ranked(0.5, "median"), ranked(1, "greatest")}
 
-// sizeTicks returns ticks at the sizes that are powers of two, at most 8 of them. If no size is a
-// power of two it returns a tick for each size.
+// sizeTicks returns ticks at those sizes that are powers of two, at most 8 ticks. If no size is a
+// power of two, it returns a tick for each size.
 func sizeTicks(sizes map[int]bool) []tick {
 	var all []tick
 	n, step := 0, (len(sizes)+7)/8
@@ -173,8 +172,8 @@ func sizeTicks(sizes map[int]bool) []tick {
 	return all
 }
 
-// nines has the ticks of the percentile axis, which is logarithmic: 90 to 99 is as wide as 99 to
-// 99.9.
+// nines lists the ticks of the percentile axis. The axis is logarithmic: the part from 90 to 99 is
+// as wide as the part from 99 to 99.9.
 var nines = []tick{{0, "0"}, {-math.Log10(0.5), "50"}, {1, "90"}, {2, "99"}, {3, "99.9"}, {4, "99.99"},
 	{5, "99.999"}}
 

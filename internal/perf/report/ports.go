@@ -56,8 +56,8 @@ func count(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// troubleLines returns a line for each end of a run whose port has counted trouble: lost, damaged
-// or repeated packets, waits, ECN or pauses.
+// troubleLines returns a line for each end of a run whose port has counted lost, damaged or
+// repeated packets, waits for credits, ECN packets or pause frames.
 func troubleLines(r *result.Run) (all []string) {
 	for _, end := range []struct {
 		name string

@@ -20,7 +20,7 @@ type Prometheus struct {
 	ends map[string]*endTotals
 }
 
-// endTotals are the totals of one end's initiated operations.
+// endTotals contains the totals of the operations that one end initiated.
 type endTotals struct {
 	ops, bytes       int64
 	runOps, runBytes int64 // in the current run
@@ -71,12 +71,12 @@ func (p *Prometheus) Run(r *result.Run) {
 	}
 }
 
-// maxCounters is the largest number of counters of an end. It is limited because their names come
-// from the peer.
+// maxCounters limits the number of counters of an end, because the names of the counters come from
+// the peer.
 const maxCounters = 512
 
-// count adds the changes of a port's counters in a run. It omits changes that are not positive,
-// names with characters that the kernel does not use, and new names beyond maxCounters.
+// count adds the changes of a port's counters in a run. It skips changes that are not positive,
+// names that contain characters that the kernel does not use, and new names beyond maxCounters.
 func (e *endTotals) count(run result.Counters) {
 	if e.counters == nil {
 		e.counters = result.Counters{}

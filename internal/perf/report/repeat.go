@@ -7,8 +7,9 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// medianRuns returns one run of each case, in the order of the document. Of repeated runs it
-// returns the one with the median figure, of an even number the lower of the two in the middle.
+// medianRuns returns one run of each case, in the order of the document. If a case was repeated, it
+// returns the run with the median figure. If the number of repeats is even, it returns the lower of
+// the two runs in the middle.
 func medianRuns(d *result.Document) (runs []*result.Run) {
 	var order []result.Case
 	of := map[result.Case][]*result.Run{}
@@ -28,8 +29,8 @@ func medianRuns(d *result.Document) (runs []*result.Run) {
 	return runs
 }
 
-// figureOf returns the figure that orders the runs of a case: the median latency if it was
-// measured, else the bandwidth.
+// figureOf returns the figure by which the runs of a case are sorted: the median latency if latency
+// was measured, otherwise the bandwidth.
 func figureOf(r *result.Run) float64 {
 	total := r.Total()
 	if total.Latency != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// document has runs of every kind, with times of zero, as a coarse clock gives them, and texts that
-// HTML must not take literally.
+// document returns a document with runs of every kind. Some times are zero, as from a coarse clock,
+// and some texts must be escaped in HTML.
 func document() *result.Document {
 	d := &result.Document{Schema: result.Schema, Title: "<b>title</b>", Started: time.Unix(0, 0).UTC()}
 	d.Client.Device, d.Client.Detail = "<i>dev</i>", "a | b"
@@ -66,7 +66,7 @@ func TestHTML(t *testing.T) {
 	}
 }
 
-// A document with nothing in it, and one with a single run, can be shown too.
+// An empty document, and one with a single run, can be shown too.
 func TestSmallDocuments(t *testing.T) {
 	d := document()
 	for _, n := range []int{0, 1, 2} {
@@ -80,8 +80,8 @@ func TestSmallDocuments(t *testing.T) {
 	}
 }
 
-// A plot has at most 6 lines; more are in further panels with the same scales. Bandwidth that spans
-// two decades is on a logarithm, and every value can be read with its unit.
+// A panel has at most 6 lines. More lines are in further panels with the same scales. Bandwidths
+// that span two decades get a logarithmic axis, and every value has its unit.
 func TestPanels(t *testing.T) {
 	p := plot{title: "bw", yUnits: bitUnits}
 	for n := range 13 {
@@ -137,7 +137,7 @@ func TestTicks(t *testing.T) {
 	}
 }
 
-// The counters that Prometheus sees only grow, and add up to what the runs did.
+// The counters in the text for Prometheus only grow, and their sums are those of the runs.
 func TestPrometheus(t *testing.T) {
 	p := NewPrometheus()
 	text := func() string {
@@ -158,8 +158,8 @@ func TestPrometheus(t *testing.T) {
 	assert.Assert(t, strings.Contains(text(), "datperf_runs_total 2\n"))
 }
 
-// What the ports have counted adds up over the runs, for both ends. A peer cannot fill the memory
-// with names, nor write a line of its own.
+// The counters of the ports are summed over the runs, for both ends. A peer can neither fill the
+// memory with names nor write a line of its own.
 func TestPrometheusPorts(t *testing.T) {
 	p := NewPrometheus()
 	for range 3 {
@@ -185,8 +185,8 @@ func TestPrometheusPorts(t *testing.T) {
 	assert.Equal(t, strings.Count(text, "\ndatperf_port_counter_total{end=\"server\""), maxCounters)
 }
 
-// The table ends with what the ports of both ends have counted in all runs; below a run stands what
-// means trouble. Every form of a document has them.
+// The table ends with the sums of both ends' port counters over all runs. Below a run are its
+// counters of errors, congestion and pauses. Every form of a document has them.
 func TestPorts(t *testing.T) {
 	d := document()
 	d.Runs = d.Runs[:2]
@@ -219,8 +219,8 @@ func TestPorts(t *testing.T) {
 	assert.Assert(t, strings.Contains(b.String(), "| client | 8000 | 100 | 8 | - | 1 | - | - |"), b.String())
 }
 
-// A percentile for which there are too few samples is not printed, and a run too short for its
-// figure says so.
+// A percentile with too few samples is not printed. A run that is too short for its figure is
+// marked.
 func TestTooFewTooShort(t *testing.T) {
 	run := func(count int64, elapsed time.Duration) string {
 		c := result.Default()
@@ -251,7 +251,8 @@ func TestTooFewTooShort(t *testing.T) {
 	assert.Assert(t, !strings.Contains(run(10, 10*time.Millisecond), "too short"))
 }
 
-// A comparison prints the change of figures that are undecided too, and none without both figures.
+// A comparison prints the change of a figure even if it is undecided, but not if one of the figures
+// is missing.
 func TestComparisonOfOneFigure(t *testing.T) {
 	had := result.Estimate{Median: 1000, Runs: 1}
 	for _, c := range []struct {
@@ -276,7 +277,7 @@ func TestCPUOfShortEnds(t *testing.T) {
 	assert.Equal(t, cpuOf(end, &result.Stream{Ops: 10}), 0.1)
 }
 
-// A picture is an SVG file of its own, with all lines, their names and the sizes.
+// Picture returns an SVG file with all lines, their names and the sizes.
 func TestPicture(t *testing.T) {
 	lines := []Line{{"C & co", []int{64, 4096}, []float64{1100, 2200}}, {"udat", []int{64}, []float64{1200}}}
 	text, err := Picture("half of a round trip", false, lines)

@@ -7,8 +7,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Stream writes a line of JSON for each event: the facts of both ends, the beginning of each run,
-// its intervals and its results. After an error it writes nothing more.
+// Stream writes a line of JSON for each event: the facts of both ends, the beginning of a run, an
+// interval, and the results of a run. After an error it writes nothing more.
 type Stream struct {
 	enc *json.Encoder
 	err error

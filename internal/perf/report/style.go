@@ -8,13 +8,14 @@ import (
 )
 
 // lineStyle is the style of a line. Lines with the same settings (layer, queue pairs, ...) have the
-// same color in all plots of a page. The dashes distinguish the lines of one color.
+// same color in all plots of a page, and different dashes within a plot.
 type lineStyle struct{ colour, dash int }
 
-// most is the number of colors, the number of dashes, and the largest number of series in a panel.
+// most is the number of colors and the number of dash patterns. So a panel has at most this many
+// series.
 const most = 6
 
-// class returns the style's classes in the style sheet.
+// class returns the names of the style's classes in the style sheet.
 func (s lineStyle) class() string { return fmt.Sprintf("s%d d%d", s.colour, s.dash) }
 
 // palette assigns styles to the lines of a document.
@@ -38,20 +39,20 @@ func paletteOf(d *result.Document) *palette {
 	return p
 }
 
-// style returns the style of a case's line; variant is the number of the line among those of the
-// case in a plot, from 0. With more than 6 different settings, colors are reused.
+// style returns the style of a line. If a plot has several lines for the case c, variant is the
+// line's number among them, from 0. With more than 6 different settings, colors are used twice.
 func (p *palette) style(c *result.Case, variant int) lineStyle {
 	n := max(slices.Index(p.labels, label(c)), 0)
 	return lineStyle{n % most, variant % most}
 }
 
-// ofSize returns the style of a case's line in a plot with a line for each size.
+// ofSize returns the style of a case's line in a plot that has a line for each size.
 func (p *palette) ofSize(c *result.Case) lineStyle {
 	return p.style(c, max(slices.Index(p.sizes, c.Size), 0))
 }
 
-// apart returns the lines with different styles. Of lines with the same style it changes the
-// dashes. There must be at most 6 lines.
+// apart returns copies of the lines with styles that all differ. If two lines have the same style,
+// it changes the dashes of the second. There must be at most 6 lines.
 func apart(lines []series) []series {
 	lines = slices.Clone(lines)
 	seen := map[lineStyle]bool{}

@@ -1,5 +1,6 @@
-// Package report renders datperf's results as tables, CSV, Markdown, HTML, JSON lines, metrics for
-// Prometheus, and in perftest's columns. Command datperf imports it.
+// Package report renders datperf's results: as tables, CSV, Markdown, HTML, JSON lines, metrics for
+// Prometheus, and in the columns of perftest. Command datperf and the benchmarks in lab/bench
+// import this package.
 package report
 
 import (
@@ -12,7 +13,7 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Table prints a line for each run when Run is called, under a heading for each kind of run. No
+// Table prints a line for each run when Run is called, and a headline before each kind of run. No
 // line is longer than 100 columns.
 type Table struct {
 	w       io.Writer
@@ -21,8 +22,8 @@ type Table struct {
 	ports   ports
 }
 
-// NewTable returns a Table that prints runs of the given cases to w. It omits settings that have
-// the usual value in all cases.
+// NewTable returns a Table that prints runs of the given cases to w. If a setting has its usual
+// value in all cases, the table has no column for that setting.
 func NewTable(w io.Writer, cases []result.Case) *Table {
 	t := &Table{w: w, columns: map[string][]column{}}
 	for _, mode := range result.Modes {
@@ -31,7 +32,7 @@ func NewTable(w io.Writer, cases []result.Case) *Table {
 	return t
 }
 
-// kindOf returns a key for the runs that share a heading.
+// kindOf returns a key that is the same for runs under the same headline.
 func kindOf(r *result.Run) string {
 	if r.Case.Test == result.Transaction {
 		return "lat of transactions"
@@ -167,7 +168,7 @@ func (t *Table) line(columns []column, text func(column) string) {
 // indent is the indentation of the lines below the name of an end.
 const indent = "        "
 
-// Ends prints the devices of the two ends, why they were chosen, and facts about the ends.
+// Ends prints the device of each end, why it was chosen, and facts about the end.
 func Ends(w io.Writer, client, server *result.Facts) {
 	for _, e := range []struct {
 		who string

@@ -12,7 +12,7 @@ type valueRow struct {
 	of    func(points []point) (y float64, known bool)
 }
 
-// at returns a row with the value at x.
+// at returns a row with each series' value at x.
 func at(x float64, title string) valueRow {
 	return valueRow{title, func(points []point) (float64, bool) {
 		for _, pt := range points {
@@ -24,8 +24,8 @@ func at(x float64, title string) valueRow {
 	}}
 }
 
-// ranked returns a row with the value at a place among the sorted values: 0 is the least value, 1
-// the greatest.
+// ranked returns a row with the value at a place among the sorted values of a series: place 0 is
+// the least value, 1 the greatest.
 func ranked(place float64, title string) valueRow {
 	return valueRow{title, func(points []point) (float64, bool) {
 		var all []float64
@@ -40,8 +40,8 @@ func ranked(place float64, title string) valueRow {
 	}}
 }
 
-// table returns a table of the values of some series of the plot. Each series is a row, or a column
-// if that makes the table narrower.
+// table returns a table of the values of some of the plot's series. Each series is a row, unless
+// the table is narrower with a column for each series.
 func (p *plot) table(part []series) pageTable {
 	down := []string{} // titles of the rows
 	for _, s := range part {
@@ -74,8 +74,8 @@ func (p *plot) table(part []series) pageTable {
 	return t
 }
 
-// note returns an explanation of the series that appear as a dot without a line, "" if there are
-// none.
+// note returns an explanation of the series that appear as a dot without a line, or "" if there are
+// no such series.
 func (p *plot) note(part []series) string {
 	var alone []string
 	for _, s := range part {

@@ -12,7 +12,7 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// large is a run whose every figure and text is as large as it can be.
+// large returns a run in which every figure and text is as large as possible.
 func large(c result.Case, v float64) result.Run {
 	s := &result.Stream{Ops: 1 << 62, Bytes: 1 << 62, Elapsed: 1 << 62, GbitS: v, MiBS: v, OpsS: v * 1e6}
 	if c.Mode == result.Latency {
@@ -28,8 +28,8 @@ func large(c result.Case, v float64) result.Run {
 	return result.Run{Case: c, Client: end, Server: end}
 }
 
-// No line of any table, and none below it, is longer than 100 columns: whatever the settings, as
-// far as a document may have them, and the figures.
+// No line of a table, or below one, is longer than 100 columns, whatever the figures and the
+// settings that a document may contain.
 func TestWidth(t *testing.T) {
 	var b bytes.Buffer
 	for _, v := range []float64{0, 0.001, 999999.994, 12345678.9, 1e15, 1e300} {
@@ -79,8 +79,8 @@ func TestWidth(t *testing.T) {
 	assert.Assert(t, lines > 5000, lines)
 }
 
-// The usual columns are left out; where the settings differ there is a column for each, and the
-// figures that matter most stay.
+// Columns with the usual value are left out. Each setting that differs between cases has a column,
+// and the most important figures are always there.
 func TestColumns(t *testing.T) {
 	titles := func(mode string, cases ...result.Case) string {
 		var all []string

@@ -1,6 +1,6 @@
-// Package result has the types of datperf's measurements: the settings, the results, and the
-// document that contains both. Times are in nanoseconds and sizes in bytes unless a field's name
-// has another unit.
+// Package result defines the types of datperf's measurements: the settings, the results, and the
+// document that contains both. Times are in nanoseconds and sizes in bytes, unless a field's name
+// contains another unit.
 package result
 
 import (
@@ -10,33 +10,33 @@ import (
 	"time"
 )
 
-// Case is the complete setting of one measurement. Both ends use the same Case.
+// Case contains all settings of one measurement. Both ends use the same Case.
 type Case struct {
 	Test      string  `json:"test"`                // one of Tests, or transaction
 	Mode      string  `json:"mode"`                // lat or bw
 	Layer     string  `json:"layer"`               // udat or cverbs
 	Transport string  `json:"transport,omitempty"` // uc or ud; empty: rc
 	Connect   string  `json:"connect,omitempty"`   // exchange; empty: cm
-	Direction string  `json:"direction"`           // out: the client initiates; in: the server; both: both ends
+	Direction string  `json:"direction"`           // who initiates: the client (out), the server (in) or both ends (both)
 	Size      int     `json:"size_bytes"`
 	Iters     int64   `json:"iterations"` // operations to measure on all queue pairs together; 0 if Duration is set
 	Duration  Seconds `json:"duration_s"`
 	Warmup    int64   `json:"warmup_iterations"` // operations before the measurement starts
-	Depth     int     `json:"depth"`             // requests outstanding per queue pair
+	Depth     int     `json:"depth"`             // requests in flight per queue pair
 	RxDepth   int     `json:"rx_depth"`          // receives posted per queue pair, or in the SRQ
 	Batch     int     `json:"batch"`             // requests per post
 	Signal    int     `json:"signal_every"`      // one in this number of requests is signalled
 	QPs       int     `json:"queue_pairs"`
 	Threads   int     `json:"threads,omitempty"` // threads of the client, each with its own queue pairs; 0: one
 	SRQ       bool    `json:"srq"`
-	Inline    int     `json:"inline_bytes"` // largest inline request; -1: whatever the device grants
-	ReadDepth int     `json:"read_depth"`   // reads and atomics outstanding per queue pair
+	Inline    int     `json:"inline_bytes"` // largest message to send inline; -1: the largest that the device grants
+	ReadDepth int     `json:"read_depth"`   // reads and atomics in flight per queue pair
 	Poll      string  `json:"poll"`         // busy, event or adaptive
 	Spin      Seconds `json:"spin_s"`       // adaptive: how long to poll before parking
 	Verify    bool    `json:"verify"`
-	HugePages bool    `json:"hugepages"`        // the registered memory is of huge pages
+	HugePages bool    `json:"hugepages"`        // the registered memory consists of huge pages
 	DMABuf    string  `json:"dmabuf,omitempty"` // the registered memory is a dmabuf of this provider
-	Buffers   int     `json:"buffers"`          // message buffers of a queue pair; 0: one for each in flight
+	Buffers   int     `json:"buffers"`          // message buffers of a queue pair; 0: one for each request in flight
 	Steps     string  `json:"steps,omitempty"`  // steps of a transaction
 	Rate      float64 `json:"rate_per_s"`       // open loop: operations per second; 0: closed loop
 	Arrival   string  `json:"arrival"`          // open loop: constant or poisson
@@ -62,7 +62,7 @@ const (
 	maxIters                             int64 = 1 << 40
 )
 
-// maxCompletions is the largest number of completions in flight at an end.
+// maxCompletions is the largest number of requests and receives in flight at an end.
 const maxCompletions = 1 << 20
 
 // Allowed values of the enumerations of Case.
@@ -78,15 +78,15 @@ var (
 	Arrivals   = []string{Constant, Poisson}
 )
 
-// UDMABuf is the provider /dev/udmabuf, which makes dmabufs from memory of the process. Other
-// providers are heaps in /dev/dma_heap.
+// UDMABuf is the provider of dmabufs that stands for /dev/udmabuf, which creates dmabufs from
+// memory of the process. Other providers are heaps in /dev/dma_heap.
 const UDMABuf = "udmabuf"
 
 // AtomicSize is the size of an atomic operation in bytes.
 const AtomicSize = 8
 
-// Default returns the default case. The caller must call Complete, which sets the defaults that
-// depend on other values.
+// Default returns the default case. The caller must then call Complete, which sets the defaults
+// that depend on other values.
 func Default() Case {
 	return Case{
 		Test: Send, Mode: Latency, Layer: UDAT, Direction: Out, QPs: 1, Inline: -1, ReadDepth: 16,
@@ -113,12 +113,14 @@ func (c *Case) TwoSided() bool {
 // Lossy reports whether the transport may lose messages.
 func (c *Case) Lossy() bool { return c.Transport != "" }
 
-// PingPong reports whether the target answers each message; latency is then half a round trip.
+// PingPong reports whether the target answers each message. If so, the latency is half of the round
+// trip.
 func (c *Case) PingPong() bool {
 	return c.Mode == Latency && c.Test != Transaction && (c.TwoSided() || c.Test == Write)
 }
 
-// Complete replaces default values (0; -1 for Warmup) by ones computed from the rest of the case.
+// Complete sets the fields that have no value yet (0, or -1 for Warmup) to defaults computed from
+// the other fields.
 func (c *Case) Complete() {
 	switch {
 	case c.Test == Transaction:
@@ -137,7 +139,8 @@ func (c *Case) Complete() {
 	}
 	c.Batch = cmp.Or(c.Batch, 1)
 	c.Depth = cmp.Or(c.Depth, c.usualDepth())
-	// With many queue pairs each has fewer, because the completions of all must fit into one queue.
+	// With many queue pairs each one has fewer receives, because all completions must fit into one
+	// queue.
 	c.RxDepth = cmp.Or(c.RxDepth, min(max(2*c.Depth, min(512, 1<<16/max(c.QPs, 1))), maxDepth))
 	if c.Signal == 0 {
 		c.Signal = max(1, min(64, c.Depth/4))
@@ -171,7 +174,7 @@ func (c *Case) ChosenDepth() int {
 	return c.Depth
 }
 
-// mostSignal returns the largest valid Signal. With it, a full send queue always contains a
+// mostSignal returns the largest valid Signal. With this value, a full send queue still contains a
 // signalled request. In open loops and with verification every request must be signalled.
 func (c *Case) mostSignal() int64 {
 	if c.Rate > 0 || c.Verify {

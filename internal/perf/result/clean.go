@@ -10,9 +10,9 @@ import (
 // maxText is the largest length of a text after Clean, in bytes.
 const maxText = 2000
 
-// Clean makes every string that v points to safe to print: control characters (terminal escapes,
-// new lines, changes of direction) become Go escapes, and text beyond 2000 bytes is cut. Use it for
-// text from other programs, such as a peer's message or a document.
+// Clean makes every string that v points to safe to print. It replaces control characters (terminal
+// escapes, newlines, changes of direction) by Go escapes, and cuts text after 2000 bytes. Use it
+// for text from other programs, such as a peer's message or a document.
 func Clean(v any) { cleanValue(reflect.ValueOf(v)) }
 
 func cleanValue(v reflect.Value) {
@@ -42,8 +42,8 @@ func cleanValue(v reflect.Value) {
 	}
 }
 
-// cleanMap cleans the keys and values of a map. It replaces the elements, because they cannot be
-// set in place.
+// cleanMap cleans the keys and values of a map. It replaces each entry, because reflection cannot
+// change an entry in place.
 func cleanMap(v reflect.Value) {
 	for _, key := range v.MapKeys() {
 		k, e := reflect.New(key.Type()).Elem(), reflect.New(v.Type().Elem()).Elem()
@@ -56,7 +56,7 @@ func cleanMap(v reflect.Value) {
 	}
 }
 
-// CleanText returns a text that is safe to print: see Clean.
+// CleanText returns s in a form that is safe to print, as Clean describes.
 func CleanText(s string) string {
 	if len(s) <= maxText &&
 		!strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }) {

@@ -10,17 +10,17 @@ const ComparisonSchema = "datperf-compare/1"
 
 // Verdicts of a Change, and outcomes of a Comparison.
 const (
-	Worse     = "worse"     // certainly worse by more than the threshold
-	Better    = "better"    // certainly better by more than the threshold
-	Same      = "same"      // certainly not worse by more than the threshold, and not Better
-	Undecided = "undecided" // not enough information; Why has the reason
+	Worse     = "worse"     // certainly worse, by more than the threshold
+	Better    = "better"    // certainly better, by more than the threshold
+	Same      = "same"      // certainly not worse by more than the threshold, but not certainly better by more than it
+	Undecided = "undecided" // not enough information; Change.Why says what is lacking
 	Missing   = "missing"   // outcome: the new document lacks cases of the old one
 )
 
-// Estimate is a figure with the interval that contains its true value with 95% confidence.
+// Estimate is a figure and an interval that contains the figure's true value with 95% confidence.
 type Estimate struct {
 	Median float64 `json:"median"`
-	Low    float64 `json:"low,omitempty"` // 0 like High: the interval is unknown
+	Low    float64 `json:"low,omitempty"` // 0, with High also 0: the interval is unknown
 	High   float64 `json:"high,omitempty"`
 	Runs   int     `json:"runs"`
 }
@@ -29,14 +29,14 @@ func (e *Estimate) known() bool { return e.High > 0 }
 
 // Change is the difference of one metric of one case between two documents.
 type Change struct {
-	From    string   `json:"from,omitempty"` // From and To: hosts of a mesh's pair
+	From    string   `json:"from,omitempty"` // hosts of a mesh's pair: From measures to To
 	To      string   `json:"to,omitempty"`
 	Case    Case     `json:"settings"`
 	Name    string   `json:"case"` // name of the case for people
 	Metric  string   `json:"metric"`
 	Old     Estimate `json:"old"`
 	New     Estimate `json:"new"`
-	Percent float64  `json:"change_percent"`               // between the medians, in percent of the old one; see Known
+	Percent float64  `json:"change_percent"`               // from the old median to the new one; see Known
 	Least   float64  `json:"change_percent_low,omitempty"` // the true change is between Least and Most
 	Most    float64  `json:"change_percent_high,omitempty"`
 	Verdict string   `json:"verdict"`
@@ -52,7 +52,7 @@ type Comparison struct {
 	Threshold float64  `json:"threshold_percent"`
 	Outcome   string   `json:"outcome"`
 	Changes   []Change `json:"changes"`
-	Missing   []string `json:"missing_in_new"` // cases; for pairs that failed, with the reason
+	Missing   []string `json:"missing_in_new"` // names of cases; for a pair that failed, with its error
 	Added     []string `json:"missing_in_old"`
 	Unlike    []string `json:"unlike,omitempty"` // facts in which the two documents differ
 }
@@ -67,11 +67,12 @@ func (c *Comparison) Count(verdict string) (n int) {
 	return n
 }
 
-// group has the summaries of the runs of one case, in a mesh of one case between one pair.
+// group contains the summaries of all runs of one case. In a mesh, it contains those of one case
+// between one pair.
 type group struct {
 	groupKey
 	summary map[string]Summary
-	failed  string // why a pair has no run; empty: it has one
+	failed  string // why the pair has no run; empty if it has one
 }
 
 type groupKey struct {
@@ -86,7 +87,8 @@ func (k *groupKey) name() string {
 	return fmt.Sprintf("%s -> %s, %s", k.from, k.to, k.c.Name())
 }
 
-// groups returns the groups of a document in its order, and an index of them by key.
+// groups returns the groups of a document in the document's order, and an index of the groups by
+// key.
 func (d *Document) groups() (all []*group, index map[groupKey]*group) {
 	index = map[groupKey]*group{}
 	of := func(k groupKey) *group {
@@ -122,9 +124,10 @@ func (d *Document) groups() (all []*group, index map[groupKey]*group) {
 }
 
 // Compare compares the medians of two documents, case by case and pair by pair. A figure is better
-// or worse if the change from every value of the old interval to every value of the new one exceeds
-// threshold percent. A figure has an interval if there are 6 runs or more. With fewer runs the
-// interval is the median plus and minus noise percent, or unknown if noise is 0.
+// or worse if the change from every value of the old interval to every value of the new interval
+// exceeds threshold percent. A figure has an interval if it was measured in 6 runs or more. With
+// fewer runs its interval is the median plus and minus noise percent; if noise is 0, the interval
+// is unknown.
 func Compare(before, after *Document, threshold, noise float64) Comparison {
 	c := Comparison{Schema: ComparisonSchema, Threshold: threshold, Changes: []Change{}, Missing: []string{},
 		Added: []string{}}
@@ -161,7 +164,7 @@ func Compare(before, after *Document, threshold, noise float64) Comparison {
 	return c
 }
 
-// compare adds the changes of one case.
+// compare adds the changes of one case to c.
 func (c *Comparison) compare(was, is *group, noise float64) {
 	for i := range Metrics {
 		m := &Metrics[i]
@@ -201,7 +204,7 @@ func (s *Summary) estimate(noise float64) Estimate {
 // percent returns the change from past to now in percent of past.
 func percent(now, past float64) float64 { return (now - past) / past * 100 }
 
-// judge sets the verdict of the change, or the reason why it is undecided.
+// judge sets the verdict of the change. If the verdict is Undecided, it sets Why.
 func (ch *Change) judge(m *Metric, threshold float64) {
 	if !ch.Old.known() || !ch.New.known() || ch.Old.Low <= 0 {
 		ch.Why = fmt.Sprintf("%d and %d runs have no interval: measure with --repeat 6 or more, or give --noise",

@@ -7,30 +7,31 @@ import (
 	"strings"
 )
 
-// Counters are changes of the kernel's counters during a run, by their names in the folders
-// counters and hw_counters of a port. The names of counters of its network device have the prefix
-// NetDevice or Ethtool.
+// Counters contains changes of the kernel's counters during a run, by name. The counters of a port
+// have the names of their files in the port's folders counters and hw_counters. The names of the
+// counters of its network device begin with NetDevice or Ethtool.
 type Counters map[string]int64
 
-// Prefixes of the names of a network device's counters: NetDevice for its statistics, Ethtool for
-// those of its driver.
+// Prefixes of the names of a network device's counters: NetDevice for the kernel's statistics of
+// the device, Ethtool for the statistics of its driver.
 const (
 	NetDevice = "netdev_"
 	Ethtool   = "ethtool_"
 )
 
-// Counters of errors, losses and repetitions on InfiniBand, RoCE and soft-RoCE.
+// troubles lists the counters of errors, losses and repetitions on InfiniBand, RoCE and soft-RoCE.
 var troubles = []string{"symbol_error", "link_downed", "link_error_recovery", "port_rcv_errors", "port_xmit_discards",
 	"local_link_integrity_errors", "excessive_buffer_overrun_errors", "out_of_sequence", "packet_seq_err",
 	"local_ack_timeout_err", "rnr_nak_retry_err", "implied_nak_seq_err", "rx_icrc_encapsulated", "roce_slow_restart",
 	"retry_exceeded_err", "rcvd_seq_err", "rcvd_rnr_err", "retry_rnr_exceeded_err", "send_rnr_err", "completer_retry_err",
 	"duplicate_request", "out_of_seq_request"}
 
-// Counters of errors and losses of a network device.
+// netTroubles lists the counters of errors and losses of a network device.
 var netTroubles = []string{"rx_errors", "tx_errors", "rx_dropped", "tx_dropped", "rx_missed_errors", "rx_fifo_errors",
 	"tx_carrier_errors"}
 
-// Counters of waits for credits and of ECN packets, with the names of mlx5, bnxt_re and irdma.
+// congestions lists the counters of waits for credits and of ECN packets, by the names that mlx5,
+// bnxt_re and irdma use.
 var congestions = []string{"port_xmit_wait", "np_cnp_sent", "np_ecn_marked_roce_packets", "rp_cnp_handled",
 	"rp_cnp_ignored", "rx_cnp_pkts", "tx_cnp_pkts", "rx_ecn_marked_pkts", "cnpHandled", "cnpSent", "RxECNMrkd"}
 
@@ -45,7 +46,7 @@ func (c Counters) Until(later Counters) Counters {
 	return d
 }
 
-// Add adds the counters of another run or port, and returns the sum.
+// Add returns the sum of c and the counters of another run or port.
 func (c Counters) Add(more Counters) Counters {
 	sum := Counters{}
 	maps.Copy(sum, c)
@@ -55,7 +56,7 @@ func (c Counters) Add(more Counters) Counters {
 	return sum
 }
 
-// Errors returns the counters above zero that count lost, damaged or repeated packets.
+// Errors returns those counters of lost, damaged or repeated packets that are above zero.
 func (c Counters) Errors() Counters {
 	return c.only(func(name string, n int64) bool {
 		net, isNet := strings.CutPrefix(name, NetDevice)
@@ -63,12 +64,13 @@ func (c Counters) Errors() Counters {
 	})
 }
 
-// Congestion returns the counters of waits and ECN, including those that are zero.
+// Congestion returns the counters of waits for credits and of ECN packets, including those that are
+// zero.
 func (c Counters) Congestion() Counters {
 	return c.only(func(name string, _ int64) bool { return slices.Contains(congestions, name) })
 }
 
-// Pauses returns the counters of pause frames above zero.
+// Pauses returns those counters of pause frames that are above zero.
 func (c Counters) Pauses() Counters {
 	return c.only(func(name string, n int64) bool {
 		return n > 0 && strings.HasPrefix(name, Ethtool) && strings.Contains(name, "pause")
@@ -101,8 +103,8 @@ func (c Counters) List() (all []string) {
 	return all
 }
 
-// Traffic is the number of bytes, headers included, and of packets through a port in one direction.
-// A number is 0 if it is unknown.
+// Traffic is how much passes a port in one direction: bytes, including headers, and packets.
+// Unknown numbers are 0.
 type Traffic struct{ Bytes, Packets int64 }
 
 // Sent returns the traffic that the port has sent.
@@ -111,10 +113,10 @@ func (c Counters) Sent() Traffic { return c.traffic("port_xmit_", "sent_pkts", N
 // Received returns the traffic that the port has received.
 func (c Counters) Received() Traffic { return c.traffic("port_rcv_", "rcvd_pkts", NetDevice+"rx_") }
 
-// traffic returns the port's traffic. If the port does not count bytes, like soft-RoCE, traffic
-// returns that of the network device, unless the network device has counted fewer packets than the
-// port. That happens because messages within a host do not pass the network device. The kernel
-// counts a port's data in words of 4 bytes.
+// traffic returns the port's traffic. The kernel counts a port's data in words of 4 bytes. Some
+// ports, like those of soft-RoCE, do not count bytes. Then traffic returns the traffic of the
+// network device, unless the network device has counted fewer packets than the port. That happens
+// because messages within a host do not pass the network device.
 func (c Counters) traffic(port, soft, netdev string) Traffic {
 	t := Traffic{4 * c[port+"data"], max(c[port+"packets"], c[soft])}
 	if t.Bytes == 0 && c[netdev+"packets"] >= t.Packets {

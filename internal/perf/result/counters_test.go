@@ -6,7 +6,7 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// What a run added to the counters: the changes alone, of all kinds of devices.
+// Until returns only the counters that have changed, for all kinds of devices.
 func TestCounters(t *testing.T) {
 	before := Counters{"port_xmit_data": 100, "port_rcv_errors": 3, "sent_pkts": 5, "np_cnp_sent": 1,
 		"ethtool_rx_prio3_pause": 8, "netdev_tx_bytes": 1 << 40}
@@ -20,7 +20,7 @@ func TestCounters(t *testing.T) {
 	assert.DeepEqual(t, run.Pauses().List(), []string{"ethtool_rx_prio3_pause 1", "ethtool_tx_prio0_pause 2"})
 	assert.Equal(t, run.Pauses().Total(), int64(3))
 	assert.Equal(t, run.Sent(), Traffic{4 * (1<<32 - 100), 10}) // words of 4 bytes
-	// Soft-RoCE counts no bytes: its network device does, if the packets go through it.
+	// Soft-RoCE does not count bytes. Its network device does, if the packets pass that device.
 	soft := Counters{"sent_pkts": 10, "rcvd_pkts": 20, "netdev_tx_packets": 1, "netdev_tx_bytes": 70,
 		"netdev_rx_packets": 21, "netdev_rx_bytes": 3000}
 	assert.Equal(t, soft.Sent(), Traffic{0, 10})

@@ -86,7 +86,7 @@ type Facts struct {
 	Warnings      []string `json:"warnings,omitempty"`
 }
 
-// Run is a Case and its results. Repeats of a case are runs with the same Case.
+// Run is a Case and its results. If a case is repeated, each repeat is a Run with the same Case.
 type Run struct {
 	Case   Case  `json:"settings"`
 	Repeat int   `json:"repeat,omitempty"` // from 1; 0 if the case was not repeated
@@ -98,7 +98,7 @@ type Run struct {
 // Notes are remarks for the reader of the figures.
 type Notes []string
 
-// End has the results that one end measured.
+// End contains the results that one end measured.
 type End struct {
 	Initiated *Stream    `json:"initiated,omitempty"`     // operations that this end initiated
 	Received  *Stream    `json:"received,omitempty"`      // messages that consumed receives at this end
@@ -111,7 +111,7 @@ type End struct {
 	Notes     Notes      `json:"notes,omitempty"`
 }
 
-// Stream has the figures of one direction, without the warm-up.
+// Stream contains the figures of one direction, without the warm-up.
 type Stream struct {
 	Ops       int64         `json:"operations"`
 	Bytes     int64         `json:"payload_bytes"`
@@ -133,8 +133,8 @@ func (s *Stream) Fill() {
 	}
 }
 
-// Distribution describes a set of times. Min, max, mean and stddev are exact; percentiles have
-// three significant digits.
+// Distribution describes a set of times. The minimum, maximum, mean and standard deviation are
+// exact. Percentiles have three significant digits.
 type Distribution struct {
 	Count       int64        `json:"count"`
 	Min         float64      `json:"min_ns"`
@@ -151,7 +151,7 @@ type Percentile struct {
 	Value float64 `json:"value_ns"`
 }
 
-// At returns the value of a percentile, 0 if d is nil or does not have the percentile.
+// At returns the value of the percentile p. It returns 0 if d is nil or does not contain p.
 func (d *Distribution) At(p float64) float64 {
 	if d != nil {
 		for _, q := range d.Percentiles {
@@ -163,22 +163,23 @@ func (d *Distribution) At(p float64) float64 {
 	return 0
 }
 
-// Enough reports whether there are enough samples for a percentile to be different from the
-// maximum: 10 for p90, 10,000 for p99.99. It returns true if the number of samples is unknown.
+// Enough reports whether there are so many samples that a percentile can differ from the maximum:
+// 10 for p90, 10,000 for p99.99. It returns true if the number of samples is unknown, and false if
+// d is nil.
 func (d *Distribution) Enough(p float64) bool {
 	return d != nil && (d.Count == 0 || math.Round(float64(d.Count)*(100-p)*1e3) >= 100e3)
 }
 
-// TooShort is the shortest time of a meaningful measurement. A single interruption by the operating
-// system dominates a shorter one.
+// TooShort is the shortest time of a meaningful measurement. In a shorter one, a single
+// interruption by the operating system would dominate the result.
 const TooShort = Seconds(10 * time.Millisecond)
 
 // Short reports whether the measurement took less than TooShort. It returns false if the duration
 // is unknown.
 func (s *Stream) Short() bool { return s.Elapsed > 0 && s.Elapsed < TooShort }
 
-// Cost has the resources that the process used during the run, including those for concurrent runs
-// of other clients.
+// Cost contains the resources that the process used during the run. If the process runs cases of
+// other clients at the same time, they are included.
 type Cost struct {
 	CPU         Seconds `json:"cpu_s"`
 	UserCPU     Seconds `json:"user_cpu_s"`
@@ -192,7 +193,7 @@ type Cost struct {
 	GCPause     Seconds `json:"gc_pause_s"`
 }
 
-// Interval has an initiator's figures for one part of the run.
+// Interval contains an initiator's figures for one part of the run.
 type Interval struct {
 	End   string  `json:"end,omitempty"` // client or server
 	Start Seconds `json:"start_s"`

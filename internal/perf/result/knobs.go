@@ -6,15 +6,15 @@ import (
 	"strconv"
 )
 
-// Knobs are settings of a connection's path. The connection manager and the library choose the
-// values of unset knobs.
+// Knobs are settings of a connection's path. If a knob is unset, the connection manager or the
+// library chooses the value.
 type Knobs struct {
 	TOS     Knob `json:"tos,omitzero"`         // IP type of service, or traffic class: DSCP << 2
 	SL      Knob `json:"sl,omitzero"`          // service level; on RoCE the VLAN priority
 	MTU     Knob `json:"mtu_bytes,omitzero"`   // path MTU
 	Retry   Knob `json:"retry,omitzero"`       // retries without an acknowledgement
-	Timeout Knob `json:"ack_timeout,omitzero"` // wait for an acknowledgement: 4.096 us << Timeout; 0: forever
-	RNR     Knob `json:"rnr_retry,omitzero"`   // retries without a receive; 7: no limit
+	Timeout Knob `json:"ack_timeout,omitzero"` // time to wait for an acknowledgement: 4.096 us << Timeout; 0: forever
+	RNR     Knob `json:"rnr_retry,omitzero"`   // retries if the peer has posted no receive; 7: no limit
 }
 
 // Knob is an optional number. The zero Knob is unset.
@@ -23,10 +23,10 @@ type Knob struct {
 	set bool
 }
 
-// Set returns the Knob with a number.
+// Set returns a Knob that is set to n.
 func Set(n int) Knob { return Knob{n, true} }
 
-// Get returns the number, and whether there is one.
+// Get returns the number and true, or 0 and false if the Knob is unset.
 func (k Knob) Get() (int, bool) { return k.n, k.set }
 
 // Or returns the number, or n if the Knob is unset.
@@ -67,14 +67,14 @@ func (k *Knob) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// KnobFlag is the value of a flag that sets a Knob.
+// KnobFlag is the value of a command-line flag that sets a Knob. It implements pflag.Value.
 type KnobFlag struct {
 	*Knob
 	Scale int // the Knob is the flag's number times Scale; 0 means 1
 	Most  int // limit of the flag's number; 0: only Validate checks it
 }
 
-// String returns the flag's number, "" if the Knob is unset.
+// String returns the number in the flag's unit, or "" if the Knob is unset.
 func (f KnobFlag) String() string {
 	if f.Knob == nil || !f.set {
 		return ""
@@ -129,9 +129,10 @@ func (k *Knobs) validate() error {
 	return nil
 }
 
-// Able returns an error for the first knob that the device does not support. A device without
-// packets (mem0, tcp) supports only retry and rnr, iWARP supports only tos. --mtu must not exceed
-// mtu, the MTU of the port (0 if unknown). The error names the device as who.
+// Able returns an error for the first knob that is set but that the device does not support. A
+// device without packets (mem0, tcp) supports only retry and rnr. iWARP supports only tos. --mtu
+// must not exceed mtu, the MTU of the port; 0 means that it is unknown. The error names the device
+// by who.
 func (k *Knobs) Able(packets, iwarp bool, mtu int, who string) error {
 	for _, r := range k.list() {
 		switch {
@@ -146,7 +147,7 @@ func (k *Knobs) Able(packets, iwarp bool, mtu int, who string) error {
 	return nil
 }
 
-// Path has the settings that the device reports for an end's first connection.
+// Path contains the settings of an end's first connection, as the device reports them.
 type Path struct {
 	MTU        int   `json:"mtu_bytes"`
 	TOS        uint8 `json:"tos"`

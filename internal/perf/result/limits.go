@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Limits are limits for the figures of runs. A zero field is no limit.
+// Limits are limits for the figures of runs. A field that is zero sets no limit.
 type Limits struct {
 	MinGbitS float64       // bandwidth runs only
 	MinOpsS  float64       // bandwidth runs only
@@ -44,8 +44,8 @@ func (l *Limits) Validate(cases []Case) error {
 	return nil
 }
 
-// Missed returns a text for every limit that a run misses. The latency of an open loop is the
-// corrected one.
+// Missed returns a text for every limit that a run misses. For an open loop, the limits apply to
+// the corrected latency.
 func (l *Limits) Missed(runs []Run) []string {
 	var missed []string
 	for i := range runs {

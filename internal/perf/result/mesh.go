@@ -9,19 +9,19 @@ import (
 // MaxMeshHosts is the largest number of hosts of a mesh.
 const MaxMeshHosts = 256
 
-// Patterns of a mesh. A pattern determines which hosts measure to which others, and which pairs do
-// so at the same time.
+// Patterns of a mesh. A pattern determines which hosts measure to which other hosts, and which
+// pairs of hosts do so at the same time.
 const (
-	Pairs     = "pairs"      // each host to each other one; simultaneous pairs have no host in common
-	AllToAll  = "all-to-all" // each host to each other one; at any time each sends to one and receives from one
+	Pairs     = "pairs"      // each host to each other host; pairs that measure at the same time have no host in common
+	AllToAll  = "all-to-all" // each host to each other host; at any time each host sends to one host and receives from one
 	Incast    = "incast"     // all other hosts to one host at the same time, for each host in turn
 	Bisection = "bisection"  // the first half of the hosts to the second half at the same time, then back
 )
 
-// Patterns are all patterns of a mesh.
+// Patterns lists all patterns of a mesh.
 var Patterns = []string{Pairs, AllToAll, Incast, Bisection}
 
-// Mesh has the results of measurements between several hosts.
+// Mesh contains the results of measurements between several hosts.
 type Mesh struct {
 	Pattern  string     `json:"pattern,omitempty"`       // empty: Pairs
 	Steps    int        `json:"steps,omitempty"`         // number of steps of each case
@@ -33,12 +33,12 @@ type Mesh struct {
 
 // MeshHost is one host of a mesh.
 type MeshHost struct {
-	Address string `json:"address"` // address of its control port
+	Address string `json:"address"` // address of the host's control port
 	Facts   *Facts `json:"facts,omitempty"`
-	Error   string `json:"error,omitempty"` // the reason why it could not be reached or was given up
+	Error   string `json:"error,omitempty"` // why the host could not be reached or was given up
 }
 
-// Matrix has the results of one case for all pairs, sorted by their hosts.
+// Matrix contains the results of one case for all pairs, sorted by the pairs' hosts.
 type Matrix struct {
 	Case  Case   `json:"settings"`
 	Pairs []Pair `json:"pairs"`
@@ -52,8 +52,8 @@ type Pair struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Figure returns the figure of a pair in its matrix: the median latency in microseconds, or the
-// bandwidth in Gb/s. It returns false for a pair that failed.
+// Figure returns the figure that the matrix shows for a pair: the median latency in microseconds,
+// or the bandwidth in Gb/s. It returns false if the pair failed.
 func (p *Pair) Figure() (float64, bool) {
 	if p == nil || p.Run == nil {
 		return 0, false
@@ -90,7 +90,7 @@ func (m *Matrix) Sorted() []*Pair {
 	return all
 }
 
-// Failed returns the number of measurements that failed, and of all measurements.
+// Failed returns the number of measurements that failed, and the number of all measurements.
 func (m *Mesh) Failed() (failed, all int) {
 	for i := range m.Matrices {
 		all += len(m.Matrices[i].Pairs)

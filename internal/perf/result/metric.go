@@ -9,7 +9,7 @@ import (
 type Metric struct {
 	Name   string // its name in the JSON document
 	Unit   string
-	Better int // 1: more is better, -1: less is
+	Better int // 1: more is better; -1: less is better
 	Of     func(s *Stream) (float64, bool)
 }
 
@@ -17,7 +17,7 @@ func percentileOf(p float64) func(*Stream) (float64, bool) {
 	return func(s *Stream) (float64, bool) { return s.Latency.At(p), s.Latency.Enough(p) }
 }
 
-// Metrics are the metrics that Compare and Summarize use.
+// Metrics lists the metrics that Compare and Summarize use.
 var Metrics = []Metric{
 	{"latency_p50_ns", "ns", -1, percentileOf(50)},
 	{"latency_p99_ns", "ns", -1, percentileOf(99)},
@@ -25,8 +25,8 @@ var Metrics = []Metric{
 	{"ops_s", "ops/s", 1, func(s *Stream) (float64, bool) { return s.OpsS, true }},
 }
 
-// applies reports whether the metric is one of the case: latencies for latency tests and open
-// loops, rates for bandwidth tests.
+// applies reports whether the case has the metric. Latency tests and open loops have latencies;
+// bandwidth tests have rates.
 func (m *Metric) applies(c *Case) bool {
 	latency := m.Better < 0
 	return latency == (c.Mode == Latency || latency && c.Rate > 0)
@@ -98,9 +98,10 @@ func Summarize(runs []Run) []Summary {
 // Median returns the median of a sorted list, which must not be empty.
 func Median(sorted []float64) float64 { return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2 }
 
-// ConfidenceRank returns the largest k for which the true median is, with the given confidence,
-// between the k-th smallest and the k-th largest of n values, whatever their distribution. It
-// returns 0 if n is too small or above 1000. A confidence of 95% needs 6 values, 99% needs 8.
+// ConfidenceRank returns the largest k for which the interval from the k-th smallest to the k-th
+// largest of n values contains the true median with the given confidence, whatever the distribution
+// of the values. It returns 0 if n is too small or above 1000. A confidence of 95% needs 6 values,
+// 99% needs 8.
 func ConfidenceRank(n int, confidence float64) int {
 	if n > 1000 { // 0.5^n is too small for a float64
 		return 0

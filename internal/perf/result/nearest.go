@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// OneOf returns an error that names the flag and its values, unless value is one of them. A Case
-// stores the values rc and cm as empty texts; pass the flag's text here.
+// OneOf returns an error that names the flag and its values, unless value is one of them. The
+// caller must pass the text of the flag: in a Case, rc and cm are empty.
 func OneOf(flag, value string, of []string) error {
 	if slices.Contains(of, value) {
 		return nil
@@ -19,8 +19,8 @@ func OneOf(flag, value string, of []string) error {
 	return fmt.Errorf("--%s %q: must be one of %s%s", flag, value, strings.Join(of, ", "), hint)
 }
 
-// Nearest returns the name that is most similar to a mistyped one. It returns "" if no name is
-// similar: at most a third of the letters, and one more, may differ.
+// Nearest returns the name that is most similar to a mistyped one, or "" if no name is similar. At
+// most a third of the typed letters plus one may differ.
 func Nearest(typed string, names []string) (best string) {
 	if len(typed) > maxTyped {
 		return ""

@@ -7,7 +7,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// A typing error finds its name; another word finds none, nor does a text as long as a peer likes.
+// A mistyped name finds the right name. Another word finds none, and neither does a text of any
+// length from a peer.
 func TestNearest(t *testing.T) {
 	for typed, want := range map[string]string{"sned": Send, "wirte": Write, "write-im": WriteImm, "cmpswap": CmpSwap,
 		"transacton": Transaction, "": "", "x": "", "bandwidth": "", strings.Repeat("send", 1000): ""} {
@@ -18,7 +19,8 @@ func TestNearest(t *testing.T) {
 	assert.NilError(t, OneOf("poll", Event, Polls))
 }
 
-// What a flag has as its first value is empty in a Case: the name of it is refused there.
+// In a Case, the first value of --connect or --transport is an empty text. Its name, cm or rc,
+// is refused.
 func TestNamesOfDefaults(t *testing.T) {
 	c := Default()
 	c.Layer = Cverbs

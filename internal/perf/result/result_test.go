@@ -43,7 +43,7 @@ func TestBytesIsExact(t *testing.T) {
 	}
 }
 
-// Two cases that differ in one flag that takes a list have different names.
+// Two cases have different names if they differ in a flag that takes a list.
 func TestNames(t *testing.T) {
 	names := map[string]string{}
 	for what, set := range map[string]func(*Case){
@@ -67,7 +67,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// A completed case is valid, whatever the test, and has a signalled request in every full window.
+// After Complete a case is valid, for every test, and a full send queue contains a signalled
+// request.
 func TestCompleteIsValid(t *testing.T) {
 	for _, test := range Tests {
 		for _, mode := range Modes {
@@ -98,8 +99,8 @@ func run(layer string, mode string, p50, gbit float64) Run {
 	return Run{Case: c, Client: &End{Initiated: s}, Server: &End{}}
 }
 
-// runs returns a document with runs of a latency and a bandwidth case, whose figures are times and
-// rates: each run has the next one.
+// runs returns a document with runs of a latency case and of a bandwidth case. The n-th run of each
+// has the n-th of the times or rates as its figure.
 func runs(times, rates []float64) *Document {
 	d := &Document{}
 	for _, t := range times {
@@ -119,7 +120,7 @@ func around(v, width float64, n int) (all []float64) {
 	return all
 }
 
-// A change counts if it exceeds the threshold wherever in the intervals the true values are.
+// A change counts if it exceeds the threshold for all true values within the intervals.
 func TestCompare(t *testing.T) {
 	verdicts := func(c Comparison) (all []string) {
 		for _, ch := range c.Changes {
@@ -163,7 +164,7 @@ func TestCompare(t *testing.T) {
 	assert.Equal(t, Compare(one, two, 5, 0).Changes[0].Percent, 30.0)
 }
 
-// Cases that the new document lacks are an outcome of their own; a worse figure comes first.
+// If the new document lacks cases, the outcome is Missing, unless a figure is worse.
 func TestCompareMissing(t *testing.T) {
 	old, now := runs(around(1000, 1, 6), around(100, 1, 6)), runs(around(1000, 1, 6), nil)
 	c := Compare(old, now, 5, 0)
@@ -175,7 +176,8 @@ func TestCompareMissing(t *testing.T) {
 	assert.Equal(t, Compare(old, runs([]float64{1000}, nil), 5, 0).Outcome, Missing)
 }
 
-// Of a mesh each pair is compared, in each direction; one that fails now is missing.
+// In a mesh each pair is compared, in each direction. A pair that fails in the new document is
+// missing.
 func TestCompareMesh(t *testing.T) {
 	mesh := func(times map[string]float64) *Document {
 		m := Matrix{Case: run(UDAT, Latency, 1, 1).Case}
@@ -202,8 +204,8 @@ func TestCompareMesh(t *testing.T) {
 	assert.DeepEqual(t, c.Missing, []string{"b -> a, udat send lat, 64B: no way"})
 }
 
-// What was measured too briefly, before or after, and a percentile without samples enough, are
-// undecided.
+// A figure is undecided if a run was too short, before or after, or if a percentile has too few
+// samples.
 func TestCompareTooShort(t *testing.T) {
 	one := func(p50, gbit float64, elapsed Seconds, count int64) *Document {
 		d := runs([]float64{p50}, []float64{gbit})
@@ -228,7 +230,7 @@ func TestCompareTooShort(t *testing.T) {
 	assert.Equal(t, len(Compare(one(1000, 100, long, 99), one(2000, 50, long, 1000), 5, 1).Changes), 3)
 }
 
-// A percentile needs so many samples that one at least lies beyond it.
+// A percentile needs so many samples that at least one of them lies beyond it.
 func TestEnough(t *testing.T) {
 	for p, least := range map[float64]int64{50: 2, 75: 4, 90: 10, 95: 20, 99: 100, 99.9: 1000, 99.99: 10_000,
 		99.999: 100_000} {
@@ -278,7 +280,7 @@ func TestDocumentRoundTrip(t *testing.T) {
 	}
 }
 
-// The ranks are those of the tables of the sign test.
+// The ranks agree with the tables of the sign test.
 func TestConfidence(t *testing.T) {
 	for n, want := range map[int]int{1: 0, 5: 0, 6: 1, 8: 1, 9: 2, 10: 2, 20: 6, 100: 40} {
 		assert.Equal(t, ConfidenceRank(n, 0.95), want, "%d values", n)

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// Flow is one direction of a run: Out, initiated by the client, or In, initiated by the server.
+// Flow is one direction of a run. In direction Out the client initiates, in direction In the
+// server.
 type Flow struct {
 	Direction string
 	Stream    *Stream
@@ -44,8 +45,8 @@ func (r *Run) Validate() error {
 	return nil
 }
 
-// Total returns the sum of the directions. Of two directions it has the longer time, and the
-// latency of the one with the higher median.
+// Total returns the sum of the directions. If there are two, the elapsed time is the longer one,
+// and the latency is that of the direction with the higher median.
 func (r *Run) Total() Stream {
 	flows := r.Flows()
 	if len(flows) == 1 {

@@ -5,14 +5,15 @@ import (
 	"strings"
 )
 
-// Step is one operation of a transaction. It completes before the next one of the same end begins.
+// Step is one operation of a transaction. The step completes before the next step of the same end
+// begins.
 type Step struct {
 	Op     string // send, write or read
 	Size   int
 	Server bool // the server executes it
 }
 
-// DefaultSteps is a transaction of a request, data in both directions, and an answer.
+// DefaultSteps is the default transaction: a request, data in both directions, and an answer.
 const DefaultSteps = "send:256,write:4K,read:4K,server-send:256"
 
 // name returns the step in the syntax of --steps, with the size in bytes.
@@ -27,8 +28,8 @@ func (s *Step) name() string {
 // maxSteps is the largest number of steps of a transaction.
 const maxSteps = 64
 
-// Transaction parses c.Steps. In the text a step is send, write or read, prefixed by "server-" if
-// the server executes it, then a colon and a size.
+// Transaction parses c.Steps, a list of steps separated by commas. A step is send, write or read, a
+// colon and a size. The prefix "server-" makes the server execute the step.
 func (c *Case) Transaction() ([]Step, error) {
 	var steps []Step
 	asked := false

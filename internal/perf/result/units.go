@@ -42,8 +42,8 @@ func Bytes(n int) string {
 	return strconv.Itoa(n) + "B"
 }
 
-// ParseBytes parses a size: a number of bytes, or a number with K, M or G for KiB, MiB or GiB. KB
-// and KiB mean the same as K.
+// ParseBytes parses a size: a number of bytes, or a number followed by K, M or G for KiB, MiB or
+// GiB. KB and KiB mean the same as K.
 func ParseBytes(s string) (int, error) {
 	n, err := ParseMemory(s, maxSize)
 	return int(n), err
@@ -65,8 +65,8 @@ func ParseMemory(s string, most int64) (int64, error) {
 	return n << shift, nil
 }
 
-// ParseSizes parses a list of sizes and sweeps: "2,64,4K", "2-1M" (each size is twice the one
-// before), or "all" (2-8M).
+// ParseSizes parses a list of sizes and ranges, as "2,64,4K" or "2-1M". In a range each size is
+// twice the previous one. "all" means 2-8M.
 func ParseSizes(s string) ([]int, error) {
 	if s == "all" {
 		s = "2-8M"
@@ -74,7 +74,7 @@ func ParseSizes(s string) ([]int, error) {
 	var sizes []int
 	for part := range strings.SplitSeq(s, ",") {
 		low, high, sweep := strings.Cut(part, "-")
-		if sweep && (low == "" || high == "") { // of -1 the error names no empty text
+		if sweep && (low == "" || high == "") { // for "-1" the error names the whole part, not an empty text
 			low = part
 		}
 		from, err := ParseBytes(low)

@@ -21,7 +21,7 @@ func (c *Case) Validate() error {
 	}
 	for _, r := range []struct {
 		flag                    string
-		value, unset, low, high int64 // unset is the value without the flag, or low
+		value, unset, low, high int64 // unset is the value if the flag is not given; it equals low if there is no such value
 	}{
 		{"size", int64(c.Size), 1, 1, maxSize}, {"iters", c.Iters, 0, 1, maxIters}, {"warmup", c.Warmup, 0, 0, maxIters},
 		{"depth", int64(c.Depth), 1, 1, maxDepth}, {"rx-depth", int64(c.RxDepth), 1, 1, maxDepth},
@@ -55,7 +55,7 @@ func (c *Case) Validate() error {
 	return c.validateSteps()
 }
 
-// validateTogether returns an error if the values form an invalid combination.
+// validateTogether returns an error if the case combines values that do not go together.
 func (c *Case) validateTogether() error {
 	switch {
 	case c.Iters == 0 && c.Duration == 0:
@@ -108,8 +108,8 @@ func (c *Case) validateTogether() error {
 	return nil
 }
 
-// validateLossy returns an error if the case uses something that its transport, uc or ud, does not
-// support.
+// validateLossy returns an error if the case uses something that its transport does not support.
+// The transport is uc or ud.
 func (c *Case) validateLossy() error {
 	if c.Transport != UC && c.Transport != UD {
 		return fmt.Errorf("--transport %q: must be one of %s", c.Transport, strings.Join(Transports, ", "))

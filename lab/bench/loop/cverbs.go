@@ -8,7 +8,7 @@ import (
 	"github.com/godat/godat/cverbs"
 )
 
-// end is a queue pair and what belongs to it.
+// end is a queue pair and the objects that it uses.
 type end struct {
 	qp     *cverbs.QP
 	cq     *cverbs.CQ
@@ -21,7 +21,7 @@ type end struct {
 	*scratch
 }
 
-// scratch is what one post or poll passes to C; in C it lies on the stack.
+// scratch contains the arguments of one post or poll. In C they are on the stack.
 type scratch struct {
 	sendWR  [1]cverbs.SendWR
 	sendSGE [1]cverbs.SGE
@@ -45,7 +45,8 @@ func openDevice() (err error) {
 	return err
 }
 
-// openEnd makes an end with a queue of its own, or on that of another.
+// openEnd creates an end. The end uses the completion queue and memory of owner, or its own if
+// owner is nil.
 func openEnd(owner *end, depth, cqe int, events bool) (e *end, err error) {
 	e = &end{events: events}
 	if owner != nil {
@@ -136,7 +137,7 @@ func (e *end) postMessage() error {
 	return err
 }
 
-// message returns the slot of the message among the first n completions.
+// message looks for a received message among the first n completions, and returns its slot.
 func (e *end) message(n int) (slot uint64, found bool, err error) {
 	for i := range e.wcs[:n] {
 		wc := &e.wcs[i]
@@ -171,7 +172,7 @@ func (e *end) awaitMessage() (uint64, error) {
 		if err := e.cq.Arm(false); err != nil {
 			return 0, err
 		}
-		if n, err = e.cq.Poll(e.wcs[:]); err != nil { // what came before the queue was armed
+		if n, err = e.cq.Poll(e.wcs[:]); err != nil { // finds what came before the queue was armed
 			return 0, err
 		}
 		if slot, found, err := e.message(n); found || err != nil {
@@ -198,7 +199,7 @@ func (e *end) postWrite(id uint64, size int, signalled bool) error {
 	return err
 }
 
-// write fills in an RDMA write.
+// write fills in w and sge for an RDMA write.
 func (e *end) write(w *cverbs.SendWR, sge *cverbs.SGE, id uint64, size int, signalled bool) {
 	*sge = cverbs.SGE{Addr: e.mr.Addr(), Length: uint32(size), LKey: e.mr.LKey()}
 	w.ID, w.NumSGE, w.Opcode, w.Flags = id, 1, cverbs.OpRDMAWrite, 0
@@ -219,7 +220,7 @@ func (e *end) reap() (int, error) {
 	return n, e.succeeded(n)
 }
 
-// succeeded returns an error if one of the first n completions has failed.
+// succeeded returns an error if any of the first n completions has failed.
 func (e *end) succeeded(n int) error {
 	for i := range e.wcs[:n] {
 		if e.wcs[i].Status != cverbs.WCSuccess {
@@ -299,8 +300,8 @@ func batchCverbs(w work) (run, error) {
 	return c.end(), nil
 }
 
-// manyCverbs posts and polls in turns, as a loop over many connections does: what a poll has made
-// room for is posted together with the next poll.
+// manyCverbs posts and polls in turns, as a loop over many connections does. When a poll has made
+// room, the next requests are posted together with the next poll.
 func manyCverbs(w work) (run, error) {
 	each := (window + w.Ends - 1) / w.Ends
 	ends := make([]*end, w.Ends)
@@ -317,7 +318,7 @@ func manyCverbs(w work) (run, error) {
 	}
 	pending := make([]int, w.Ends)
 	var turn cverbs.Turn
-	var wrs [window]cverbs.SendWR // of one turn
+	var wrs [window]cverbs.SendWR // requests of one turn
 	var sges [window]cverbs.SGE
 	queued := 0
 	c := newClock(w)

@@ -13,7 +13,7 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// Every loop of every layer measures something, and nothing that is faster than the wire.
+// Every loop of every layer measures something, and no time is shorter than the delay of the wire.
 func TestLoops(t *testing.T) {
 	needsLoop(t)
 	const delay = 2 * time.Microsecond
@@ -53,8 +53,8 @@ func needsLoop(t *testing.T) {
 	}
 }
 
-// buildC returns a function that runs the loops in C. Its samples are three: the least, the median
-// and the 99th percentile.
+// buildC builds the loops in C, and returns a function that runs them. Its result has three
+// samples: the least, the median and the 99th percentile.
 func buildC(t *testing.T, delay time.Duration) func(work) (run, error) {
 	bin := filepath.Join(t.TempDir(), "loopbench")
 	out, err := exec.Command("cc", "-O2", "-Wall", "-Werror", "-o", bin, "../../../lab/loopdev/loopbench.c", "-libverbs",

@@ -1,5 +1,5 @@
-// Command loop runs one loop on the loop device, over package cverbs or over package udat, and
-// prints its figures as JSON: times in nanoseconds, the others per operation. The loops in C are
+// Command loop runs one loop on the loop device, over package cverbs or package udat, and prints
+// figures as JSON: times in nanoseconds, and allocations per operation. The same loops in C are in
 // lab/loopdev/loopbench.c.
 package main
 
@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// kind is what a loop does.
+// kind says what a loop does.
 type kind int
 
 const (
@@ -28,24 +28,25 @@ var kinds = map[string]kind{
 	"ping": kindPing, "rate": kindRate, "batch": kindBatch, "many": kindMany,
 }
 
-// work is what a loop has to do. Those with samples take at least 1,000 unless that takes 5 s.
+// work describes the work of a loop. A ping-pong takes at least 1,000 samples, unless that takes
+// more than 5 s.
 type work struct {
 	Kind    kind
 	Size    int  // bytes of a message
 	Batch   int  // kindBatch: writes of one post
 	Ends    int  // kindMany: queue pairs
-	Threads int  // kindPing: 1 plays both ends in turn, 2 have one each
+	Threads int  // kindPing: 1: one thread plays both ends in turn; 2: each end has a thread
 	Events  bool // kindPing: wait for completion events
 
 	Warmup, Time time.Duration
 }
 
-// run is what a loop found.
+// run contains the results of a loop.
 type run struct {
 	samples []uint32 // ns
-	ops     uint64   // with took, where there are no samples
+	ops     uint64   // number of operations in the time took, if there are no samples
 	took    time.Duration
-	allocs  float64 // per operation
+	allocs  float64 // allocations per operation
 }
 
 func main() {
@@ -73,7 +74,7 @@ func command(args []string) error {
 		return errors.New("a layer and a loop are needed")
 	}
 	layer, name := f.Arg(0), f.Arg(1)
-	// The device reads it when it is opened.
+	// The device reads the variable when it is opened.
 	os.Setenv("GODAT_LOOP_WIRE", fmt.Sprint(*delay, ",", *gap))
 	kind, ok := kinds[name]
 	if !ok {
@@ -113,14 +114,14 @@ func print(w work, r run) error {
 	return json.NewEncoder(os.Stdout).Encode(out)
 }
 
-// clock times the rounds of a loop, or its operations.
+// clock times the rounds of a ping-pong, or the operations of another loop.
 type clock struct {
 	w           work
 	begin       time.Time
-	last        time.Duration // since begin
+	last        time.Duration // end of the last round, since begin
 	start, took time.Duration
 	base, ops   uint64
-	mallocs     uint64 // when the warm-up was over
+	mallocs     uint64 // allocations when the warm-up was over
 	samples     []uint32
 }
 
@@ -128,7 +129,7 @@ func newClock(w work) *clock {
 	return &clock{w: w, samples: make([]uint32, 0, 1<<20), begin: time.Now()}
 }
 
-// round records the end of a round and reports whether the time is over.
+// round records the end of a round, and reports whether the loop must end.
 func (c *clock) round() bool {
 	t := time.Since(c.begin)
 	if t >= c.w.Warmup && len(c.samples) < cap(c.samples) {
@@ -143,7 +144,8 @@ func (c *clock) round() bool {
 	return t >= c.w.Warmup+c.w.Time && (len(c.samples) >= rounds || t >= c.w.Warmup+longest)
 }
 
-// over is round for streams; done counts the operations so far.
+// over does for other loops what round does for a ping-pong. The argument done is the number of
+// operations so far.
 func (c *clock) over(done uint64) bool {
 	t := time.Since(c.begin)
 	if c.start == 0 && t >= c.w.Warmup {
@@ -176,7 +178,7 @@ func mallocs() uint64 {
 	return m.Mallocs
 }
 
-// The numbers of lab/loopdev/loopbench.c.
+// The constants are the same as in lab/loopdev/loopbench.c.
 const (
 	recvs    = 16
 	signal   = 16
@@ -186,12 +188,12 @@ const (
 	clocked  = 1024
 	rounds   = 1000
 	longest  = 5 * time.Second
-	spins    = 64 // polls of one call
+	spins    = 64 // polls in one call
 	maxSize  = 1 << 16
-	inline   = 128 // bytes that udat sends inline
+	inline   = 128 // largest message that udat sends inline, in bytes
 )
 
-// request is what a program knows of a request that it has posted.
+// request is what a program remembers about a request that it has posted.
 type request struct {
 	cookie         uint64
 	length, opcode uint32

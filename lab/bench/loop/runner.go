@@ -12,7 +12,8 @@ type player interface {
 	awaitMessage() (slot uint64, err error)
 }
 
-// pingPong plays until the time of w is over: one goroutine both ends in turn, or one each.
+// pingPong plays until the time of w is over. With one thread, one goroutine plays both ends in
+// turn. With two, each end has its own goroutine.
 func pingPong(w work, a, b player) (run, error) {
 	for i := range uint64(recvs) {
 		if err := errors.Join(a.postReceive(i), b.postReceive(i)); err != nil {
@@ -55,7 +56,8 @@ func pingPong(w work, a, b player) (run, error) {
 	return r, nil
 }
 
-// answer answers one message. last: the message came after stop, and there was no answer.
+// answer answers one message. If the message came after stop was set, it sends no answer, and last
+// is true.
 func answer(p player, stop *atomic.Bool) (last bool, err error) {
 	slot, err := p.awaitMessage()
 	if err != nil || stop.Load() {

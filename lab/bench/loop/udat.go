@@ -8,7 +8,7 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// endpoint is an endpoint and what belongs to it.
+// endpoint is an endpoint and the objects that it uses.
 type endpoint struct {
 	ep     *udat.EP
 	dto    *udat.EVD
@@ -20,10 +20,10 @@ type endpoint struct {
 	got    []udat.Event
 }
 
-// connectTime bounds each connection.
+// connectTime limits each wait for a connection event.
 const connectTime = 20 * time.Second
 
-// adapter is an open loop device.
+// adapter is an open adapter of the loop device.
 type adapter struct {
 	ia             *udat.IA
 	pz             *udat.PZ
@@ -173,7 +173,7 @@ func (e *endpoint) postWrite(cookie udat.Cookie, size int, flags udat.Completion
 	return e.ep.PostRDMAWrite(iov[:], cookie, e.peer.mem.RMRTriplet(maxSize, size), flags)
 }
 
-// reap takes completions that are there.
+// reap takes the completions that have arrived, without waiting, and returns their number.
 func (e *endpoint) reap() (int, error) {
 	n, err := e.dto.DequeueBatch(e.got)
 	if errors.Is(err, udat.ErrQueueEmpty) {

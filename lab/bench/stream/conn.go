@@ -14,10 +14,10 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// patience bounds what must come.
+// patience is how long connecting and each wait for an event may take.
 const patience = 30 * time.Second
 
-// stream is an end of a net.Conn.
+// stream is an end that uses a net.Conn.
 type stream struct {
 	net.Conn
 	p, all []byte
@@ -62,7 +62,7 @@ func (w *work) path() rdmanet.Path {
 	return rdmanet.Path{Spin: &w.spin}
 }
 
-// accept takes the one connection of a listener.
+// accept accepts one connection and closes the listener.
 func accept(l net.Listener, w *work, address func(string)) (end, error) {
 	defer l.Close()
 	address(l.Addr().String())
@@ -91,7 +91,7 @@ func dialRDMA(w *work, address string) (end, error) {
 	return newStream(c, w), nil
 }
 
-// tcpAddress is the address of the device's network interface.
+// tcpAddress returns the address to listen on: that of the device's network interface, with port 0.
 func tcpAddress(w *work) (string, error) {
 	ia, err := udat.Open(w.device)
 	if err != nil {
@@ -121,13 +121,13 @@ func dialTCP(w *work, address string) (end, error) {
 	return newStream(c, w), nil
 }
 
-// polled is a TCP connection whose reader asks the kernel again and again, and does not park.
+// polled is a TCP connection that does not park to read: it calls read again and again.
 type polled struct {
 	*stream
 	raw syscall.RawConn
 	ask func(fd uintptr) bool
-	got int   // of p
-	err error // of the last read
+	got int   // number of bytes of p that have been read
+	err error // error of the last read
 }
 
 func listenPolled(w *work, address func(string)) (end, error) {

@@ -12,17 +12,17 @@ import (
 
 const (
 	depth  = 32 // requests in flight
-	signal = 8  // one in so many makes a completion
+	signal = 8  // one request in this number is signalled
 )
 
-// endpoint is an end of udat's own: sends, and RDMA writes into the peer's memory.
+// endpoint is an end that uses udat: Sends, and RDMA writes into the peer's memory.
 type endpoint struct {
 	ia           *udat.IA
 	ep           *udat.EP
 	evd          *udat.EVD
 	mem          *udat.LMR
 	size         int
-	places       int // at the peer, for the writes of a reader
+	places       int // buffers at the peer, for the writes of a reader
 	remote       udat.RMRTriplet
 	posted, done int
 }
@@ -40,7 +40,7 @@ func newEndpoint(w *work) (*endpoint, error) {
 		return nil, err
 	}
 	e := &endpoint{ia: ia, size: w.size, places: depth / 2}
-	if w.buffer > 0 { // as much memory as a stream has
+	if w.buffer > 0 { // as much memory as the buffer of a stream
 		e.places = max(4, min(e.places, w.buffer/w.size))
 	}
 	pz, err := ia.CreatePZ()
@@ -50,7 +50,8 @@ func newEndpoint(w *work) (*endpoint, error) {
 	if e.evd, err = ia.CreateEVD(4*depth, udat.EVDDTO|udat.EVDConnection|udat.EVDCR, nil); err != nil {
 		return nil, err
 	}
-	// More than depth: the peer may answer a request before the device tells of its completion.
+	// More than depth: the peer may answer a request before the device reports the completion of
+	// that request.
 	attr := &udat.EPAttr{MaxRequestDTOs: 4 * depth, MaxRecvDTOs: depth}
 	if e.ep, err = ia.CreateEP(pz, e.evd, e.evd, e.evd, attr); err != nil {
 		return nil, err
@@ -139,7 +140,7 @@ func (e *endpoint) receive() error {
 	return e.receiveNext()
 }
 
-// poller is an endpoint that polls for its messages.
+// poller is an endpoint that polls for messages instead of waiting for events.
 type poller struct {
 	*endpoint
 	events [4]udat.Event
@@ -177,7 +178,7 @@ func (p *poller) receive() error {
 	}
 }
 
-// place is one of the places at the peer.
+// place returns the address of buffer i at the peer.
 func (e *endpoint) place(i int) udat.RMRTriplet {
 	to := e.remote
 	to.TargetAddress += uint64(i * e.size)
@@ -204,7 +205,7 @@ func (e *endpoint) write() error {
 	return e.ep.PostRDMAWrite([]udat.LMRTriplet{e.mem.Triplet(0, e.size)}, 1, e.place(0), flags)
 }
 
-// take waits for the end: the peer's writes make no event here.
+// take waits until the connection ends. The peer's writes cause no events at this end.
 func (e *endpoint) take() error {
 	for {
 		ev, _, err := e.evd.Wait(patience, 1)
@@ -216,9 +217,9 @@ func (e *endpoint) take() error {
 
 func (e *endpoint) close() error { return e.ia.Close(udat.CloseAbrupt) }
 
-// reader is an endpoint whose writes the peer reads: each goes to the next of many places, with
-// immediate data, and the peer copies it out. A message of the peer says that a quarter of the
-// places is free.
+// reader is an endpoint whose peer reads the data that arrives. Each write goes to the next of
+// several buffers at the peer, with immediate data, and the peer copies the data out of the buffer.
+// After a quarter of the buffers, the peer sends a message that says that they are free.
 type reader struct{ *endpoint }
 
 func listenReader(w *work, address func(string)) (end, error) {

@@ -1,9 +1,8 @@
 //go:build unix
 
-// Command stream measures round trips, or writes in one direction, over rdmanet, over udat and over
-// TCP on the same device, and prints the figures as JSON: times in nanoseconds, and this process's
-// allocations for each operation. The peer is a process of its own, which the command starts, or a
-// goroutine.
+// Command stream measures round trips, or writes in one direction, over rdmanet, udat or TCP on the
+// same device. It prints the figures as JSON: times in nanoseconds, and the allocations of this
+// process per operation. The peer is a goroutine, or another process, which the command starts.
 package main
 
 import (
@@ -20,7 +19,7 @@ import (
 	"time"
 )
 
-// work is what is to be measured.
+// work describes what to measure.
 type work struct {
 	device    string
 	size      int
@@ -34,14 +33,14 @@ type work struct {
 
 // end is one end of a connection.
 type end interface {
-	send() error // a message of the size
+	send() error // sends a message
 	receive() error
-	write() error // of the size, into a stream that the peer takes
-	take() error  // takes the stream until it ends
+	write() error // writes to the stream that the peer takes
+	take() error  // reads the stream until it ends
 	close() error
 }
 
-// kind is a way to connect. listen prints the address for dial.
+// kind is a way to connect. listen passes to address the address that dial needs.
 type kind struct {
 	listen func(w *work, address func(string)) (end, error)
 	dial   func(w *work, address string) (end, error)
@@ -127,7 +126,7 @@ func command(args []string) error {
 	return fmt.Errorf("-ends %s: must be processes, goroutines or one", *ends)
 }
 
-// startPeer starts this program as the peer, and returns its address.
+// startPeer starts this program in a new process as the peer, and returns the peer's address.
 func startPeer(args []string) (address string, stop func() error, err error) {
 	cmd := exec.Command("/proc/self/exe", append([]string{"-peer"}, args...)...)
 	cmd.Stderr = os.Stderr
@@ -147,7 +146,7 @@ func startPeer(args []string) (address string, stop func() error, err error) {
 	return strings.TrimSpace(line), stop, nil
 }
 
-// caller is an end whose answers a goroutine of its own reads, as in clients of HTTP/2 and gRPC.
+// caller is an end whose answers another goroutine receives, as clients of HTTP/2 and gRPC do.
 type caller struct {
 	end
 	answers chan error
@@ -167,7 +166,7 @@ func newCaller(e end) *caller {
 
 func (c *caller) receive() error { return <-c.answers }
 
-// serve plays the peer until the connection ends.
+// serve plays the peer's part until the connection ends.
 func serve(e end, loop string) error {
 	defer e.close()
 	if loop == "write" {
@@ -183,7 +182,8 @@ func serve(e end, loop string) error {
 	}
 }
 
-// measure runs the loop; peer plays its part of a round trip here, unless it is nil.
+// measure runs the loop and prints the figures. If peer is not nil, the calling goroutine also
+// plays the peer's part of each round trip.
 func (w *work) measure(e, peer end, loop string) error {
 	out := make(map[string]float64)
 	begin := time.Now()
@@ -245,7 +245,7 @@ func (w *work) measure(e, peer end, loop string) error {
 	return json.NewEncoder(os.Stdout).Encode(out)
 }
 
-// mallocs returns how often this process has allocated.
+// mallocs returns the number of allocations that this process has made.
 func mallocs() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

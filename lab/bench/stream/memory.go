@@ -13,21 +13,21 @@ import (
 	"unsafe"
 )
 
-// line has the words that one end writes, in a cache line of their own.
+// line contains the words that one end writes. They have a cache line of their own.
 type line struct {
-	n, at atomic.Uint64 // number of messages that the end has sent; when the last one was sent
+	n, at atomic.Uint64 // n: number of messages that the end has sent; at: when it sent the last one
 	_     [112]byte
 }
 
-// shared is memory that two processes share.
+// shared is the memory that the two processes share.
 type shared struct {
 	listener, dialer line
 }
 
-const over = 1 << 63 // a number of messages: the end has ended
+const over = 1 << 63 // value of line.n that means that the end has closed
 
-// memory is an end that only counts in shared memory: the least that a polling library in Go can
-// do. What it takes beyond the wire is the cost of Go's runtime.
+// memory is an end that only counts messages in shared memory, the least that a polling library in
+// Go can do. What a round trip takes in addition to wire is the cost of Go's runtime.
 type memory struct {
 	mine, peers *line
 	got         uint64

@@ -1,4 +1,5 @@
-// The operations of lab/counts/subject in C: subject post|poll|receive|exchange. Prints nothing.
+// The operations of lab/counts/subject in C. Usage: subject post|poll|receive|exchange. It prints
+// nothing.
 
 #include <infiniband/verbs.h>
 #include <stdio.h>
@@ -17,7 +18,7 @@ struct end {
 static struct ibv_context *ctx;
 static struct ibv_pd *pd;
 static struct end a, b;
-static struct { struct end a, b; } all[N]; // on one queue
+static struct { struct end a, b; } all[N]; // all on one completion queue
 
 static void check(int failed)
 {
@@ -105,7 +106,7 @@ static void polls(struct end *e)
 	}
 }
 
-// Each end has its own queue, or both have cq.
+// Opens and connects two ends. Both use the completion queue cq, or each has its own if cq is NULL.
 static void open_pair(struct end *x, struct end *y, struct ibv_cq *cq)
 {
 	open_end(x, cq);
@@ -114,7 +115,7 @@ static void open_pair(struct end *x, struct end *y, struct ibv_cq *cq)
 	connect_to(y, x);
 }
 
-// A receive, a Send and their completions on each of N connections.
+// On each of N connections: a receive, a Send and their completions.
 static void exchange(void)
 {
 	struct ibv_wc wc[BURST];

@@ -9,7 +9,7 @@ import (
 
 const remote = cverbs.AccessRemoteWrite | cverbs.AccessRemoteRead
 
-// queuePair is one end on the loop device.
+// queuePair is one end of a connection on the loop device.
 type queuePair struct {
 	qp *cverbs.QP
 	cq *cverbs.CQ
@@ -21,8 +21,9 @@ type queuePair struct {
 	wcs  [1]cverbs.WC
 }
 
-// ofCverbs returns an operation of ordinary queues, or, with one of these words before it, of
-// queues in a thread domain and of extended queue pairs: "domain post", "extended post".
+// ofCverbs returns an operation on ordinary queues: "post", "poll", "receive", "exchange" or
+// "turn". "domain post" is a post with queues in a thread domain, and "extended post" one on an
+// extended queue pair; "poll" and "receive" can have the same prefixes.
 func ofCverbs(name string, n int) (o operation, err error) {
 	v, err := openVerbs()
 	if err != nil {
@@ -80,7 +81,7 @@ func (e *queuePair) polls(n int) {
 	}
 }
 
-// verbs is the open device.
+// verbs is the open loop device.
 type verbs struct {
 	ctx  *cverbs.Context
 	zone *cverbs.PD
@@ -98,8 +99,9 @@ func openVerbs() (v verbs, err error) {
 	return v, err
 }
 
-// pair returns two ends that are connected: a writes into b's memory, b sends. With a nil cq each
-// has its own. kind is as in ofCverbs.
+// pair returns two connected ends. End a writes into b's memory, and end b sends. Both use cq, or
+// each has its own completion queue if cq is nil. kind is "", "domain" or "extended", as in
+// ofCverbs.
 func (v verbs) pair(kind string, cq *cverbs.CQ) (a, b *queuePair, err error) {
 	var ends [2]*queuePair
 	for i := range ends {
@@ -156,8 +158,9 @@ func (v verbs) pair(kind string, cq *cverbs.CQ) (a, b *queuePair, err error) {
 	return a, b, nil
 }
 
-// exchanges counts a receive, a Send and their completions on each of n connections, all on one
-// queue: by a call for each post, or by one [cverbs.Turn] for all.
+// exchanges returns an operation that does a receive, a Send and their completions on each of n
+// connections, all on one completion queue. "exchange" makes a call for each post, "turn" one call
+// of [cverbs.Turn] for all posts.
 func (v verbs) exchanges(name string, n int) (o operation, err error) {
 	cq, err := v.ctx.CreateCQ(4*n, nil, 0)
 	if err != nil {

@@ -1,5 +1,5 @@
 // Command subject repeats one operation between two marks, for lab/counts: subject LAYER OPERATION.
-// With -allocs it prints what Go allocates for one operation instead.
+// With -allocs it prints instead how many allocations one operation makes.
 package main
 
 import (
@@ -11,20 +11,21 @@ import (
 )
 
 const (
-	depth   = 64 // operations that a queue has room for, half of them free
-	burst   = 32 // completions taken at once in an exchange
-	size    = 64 // bytes of each
-	regions = 8  // that are counted
-	warmUp  = 32 // regions before each of them
+	depth   = 64 // capacity of each queue; half of it is in use at most
+	burst   = 32 // completions taken by one poll of an exchange
+	size    = 64 // bytes of each message
+	regions = 8  // regions to count
+	warmUp  = 32 // uncounted regions before each of them
 )
 
-// operation is what is counted. Before each region prepare makes n of do possible, and after it
-// settle takes what they have left behind. Both may be nil.
+// operation is the operation to count. Before each region prepare does what n calls of the
+// operation need. After the region settle takes the completions that are left. Both may be nil.
 type operation struct {
 	do, prepare, settle func(n int)
 }
 
-// layers have what makes an operation; n is the number between two marks.
+// layers returns for each layer the function that makes its operations. The argument n is the
+// number of operations between two marks.
 var layers = map[string]func(name string, n int) (operation, error){
 	"cverbs":  ofCverbs,
 	"udat":    ofUdat,
@@ -49,7 +50,7 @@ func main() {
 		return
 	}
 	for range regions {
-		for range warmUp { // each time: under the tracer a region takes so long that the library finds its queues idle
+		for range warmUp { // again before each region: a traced region is so slow that the library sees idle queues
 			op.region(*n, func() {})
 		}
 		op.region(*n, mark)
@@ -68,7 +69,8 @@ func (o *operation) region(n int, mark func()) {
 	}
 }
 
-// allocations returns the mean of many operations, without what goes on beside them.
+// allocations returns the mean number of allocations of an operation. It counts only within
+// regions.
 func (o *operation) allocations(n int) float64 {
 	const rounds = 100
 	var before, after runtime.MemStats

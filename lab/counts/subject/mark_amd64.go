@@ -1,4 +1,4 @@
 package main
 
-// mark is a breakpoint: it tells the tracer where counting begins, and where it ends.
+// mark is a breakpoint. It tells the tracer where to begin or end counting.
 func mark()

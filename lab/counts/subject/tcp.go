@@ -7,8 +7,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// ofTCPDevice counts a round trip on the device tcp: two Sends, and what their receivers do until
-// they have them. Both ends poll, in one thread.
+// ofTCPDevice returns the operation round trip on the device tcp: two Sends, and taking the two
+// messages. Both ends poll, in one thread.
 func ofTCPDevice(name string, _ int) (o operation, err error) {
 	if name != roundTrip {
 		return o, errUnknown("tcp", name)
@@ -35,7 +35,7 @@ func ofTCPDevice(name string, _ int) (o operation, err error) {
 
 const roundTrip = "round trip"
 
-// ofTCP counts the same of the net package.
+// ofTCP returns the same operation with Go's net package.
 func ofTCP(name string, _ int) (o operation, err error) {
 	if name != roundTrip {
 		return o, errUnknown("TCP", name)

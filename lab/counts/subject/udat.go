@@ -8,27 +8,27 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// waitTime bounds each wait for an event.
+// waitTime limits each wait for an event.
 const waitTime = 20 * time.Second
 
-// adapter is an open device with a service point.
+// adapter is an open device that listens for connections.
 type adapter struct {
 	ia       *udat.IA
 	pz       *udat.PZ
 	mem      *udat.LMR
-	active   *udat.EVD // of the ends that connect
-	passive  *udat.EVD // of those that accept, and of requests
+	active   *udat.EVD // connection events of the ends that connect
+	passive  *udat.EVD // connection events of the ends that accept, and connection requests
 	qual     udat.ConnQual
 	triplets [1]udat.LMRTriplet
 	target   udat.RMRTriplet
 }
 
-// endpoint is one end.
+// endpoint is one end of a connection.
 type endpoint struct {
 	*adapter
 	ep   *udat.EP
-	evd  *udat.EVD // of completions
-	wait bool      // takes events by Wait, else by Dequeue
+	evd  *udat.EVD // completions
+	wait bool      // take events by Wait instead of Dequeue
 }
 
 func ofUdat(name string, n int) (o operation, err error) {
@@ -46,12 +46,12 @@ func ofUdat(name string, n int) (o operation, err error) {
 	switch name {
 	case "post":
 		return operation{do: a.posts, settle: a.takes}, nil
-	case "event": // with n = 1: it comes from the device
+	case "event": // with n = 1, so that the event comes from the device
 		return operation{prepare: a.posts, do: a.takes}, nil
 	case "queued":
 		return operation{prepare: func(n int) {
 			a.posts(n + 1)
-			a.takes(1) // and queues the others
+			a.takes(1) // also moves the other events to the EVD's queue
 		}, do: a.takes}, nil
 	case "wait":
 		a.wait = true
@@ -66,12 +66,12 @@ func ofUdat(name string, n int) (o operation, err error) {
 	return o, errUnknown("udat", name)
 }
 
-// pair returns two ends that are connected.
+// pair returns two connected ends.
 func (d *adapter) pair() (a, b *endpoint) {
 	return d.pairOn(nil)
 }
 
-// pairOn is pair with the completions of both ends on evd, unless it is nil.
+// pairOn returns two connected ends. If evd is not nil, both have their completions on evd.
 func (d *adapter) pairOn(evd *udat.EVD) (a, b *endpoint) {
 	a, b = d.openOn(evd, d.active), d.openOn(evd, d.passive)
 	check(d.request(a).Accept(b.ep, nil))
@@ -116,7 +116,7 @@ func (d *adapter) openOn(evd, conn *udat.EVD) *endpoint {
 	return e
 }
 
-// request connects e, and returns its request.
+// request connects e to d's listener, and returns the connection request that arrives there.
 func (d *adapter) request(e *endpoint) *udat.CR {
 	check(e.ep.Connect(d.ia.Addr(), d.qual, waitTime, nil, udat.QoSBestEffort, udat.ConnectDefault))
 	ev, _, err := d.passive.Wait(waitTime, 1)
@@ -124,7 +124,7 @@ func (d *adapter) request(e *endpoint) *udat.CR {
 	return ev.CR
 }
 
-// established waits until both ends are.
+// established waits until both ends of a connection are established.
 func (d *adapter) established() {
 	for _, evd := range []*udat.EVD{d.active, d.passive} {
 		ev, _, err := evd.Wait(waitTime, 1)
@@ -135,8 +135,8 @@ func (d *adapter) established() {
 	}
 }
 
-// exchanges counts a receive, a Send and their events on each of n connections, all on one
-// dispatcher.
+// exchanges returns an operation that does a receive, a Send and their events on each of n
+// connections, all on one dispatcher.
 func (d *adapter) exchanges(n int) (o operation, err error) {
 	evd, err := d.ia.CreateEVD(4*n, udat.EVDDTO, nil)
 	if err != nil {
@@ -173,7 +173,7 @@ func statusError(ev *udat.Event) error {
 	return nil
 }
 
-// accepting counts CR.Accept, on endpoints that exist.
+// accepting returns the operation CR.Accept, with endpoints that prepare has created.
 func (d *adapter) accepting() operation {
 	var crs []*udat.CR
 	var ends []*endpoint
@@ -198,7 +198,7 @@ func (d *adapter) accepting() operation {
 				check(errors.Join(e.ep.Free(), e.evd.Free()))
 			}
 			for _, evd := range []*udat.EVD{d.active, d.passive} {
-				for err := error(nil); err == nil; { // the ends' last events
+				for err := error(nil); err == nil; { // drop the last events of the ends
 					_, err = evd.Dequeue()
 				}
 			}

@@ -10,13 +10,13 @@ import (
 // each, the client answers with as many and the server disconnects.
 const (
 	cmatosePort        = udat.ConnQual(7471)
-	cmatoseConnections = 4 // -c
-	cmatoseMessages    = 4 // -C
+	cmatoseConnections = 4 // the switch -c
+	cmatoseMessages    = 4 // the switch -C
 	cmatoseSize        = 100
 )
 
-// newCmatose makes the endpoints, with all their receives. Nobody looks at the messages: they share
-// their memory.
+// newCmatose makes the endpoints, with all their receives. All messages share one memory, because
+// nobody checks them.
 func newCmatose(addr netip.Addr) (*end, []*udat.EP, error) {
 	e, err := newEnd(addr, cmatoseSize, cmatoseConnections, cmatoseMessages)
 	if err != nil {

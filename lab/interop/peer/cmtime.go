@@ -11,7 +11,7 @@ import (
 // The protocol of cmtime: many connections at once, no messages, and the client disconnects all.
 const (
 	cmtimePort        = udat.ConnQual(7471)
-	cmtimeConnections = 10 // -c
+	cmtimeConnections = 10 // the switch -c
 )
 
 func cmtimeServer(addr netip.Addr, _ []string) error {

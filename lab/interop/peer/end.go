@@ -8,7 +8,7 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// patience bounds every wait: a peer that has gone does not hold this program.
+// patience bounds every wait, so that this program does not wait for ever for a peer that has gone.
 const patience = 60 * time.Second
 
 // end is one side: an adapter, memory, and the dispatchers that all its endpoints share.
@@ -20,11 +20,11 @@ type end struct {
 	depth                         int // receives and requests in flight on one endpoint
 }
 
-// adapter is the name of the adapter that has the address: the address is one. The tests have
-// another.
+// adapter returns the name of the adapter that has an address. The address is such a name. The
+// tests replace this function.
 var adapter = netip.Addr.String
 
-// listening is called when a server listens. The tests have another.
+// listening is called when a server listens. The tests replace it.
 var listening = func() {}
 
 // newEnd opens the adapter that has the address.
@@ -140,7 +140,7 @@ func (e *end) listen(port udat.ConnQual) (*udat.EVD, error) {
 	return requests, err
 }
 
-// accept waits for a client and gives it the endpoint.
+// accept waits for a client and connects it to the endpoint.
 func (e *end) accept(requests *udat.EVD, ep *udat.EP) error {
 	ev, err := e.await(requests, udat.EventConnectionRequest)
 	if err != nil {

@@ -1,11 +1,12 @@
-// Peer is the other end of C programs, written on package udat: what such a program looks like when
-// it is ported to Go. Each program has a file, which begins with its protocol; end.go has what they
-// share.
+// Peer is the other end of C programs, written on package udat. It shows what such a program looks
+// like when it is ported to Go. Each program has a file, which begins with the protocol of the
+// program. end.go has what the programs share.
 //
 //	peer PROGRAM server|client ADDR [SWITCH...]
 //
-// ADDR is the address of the RDMA device, which is the server's too; tcp:ADDR is the tcp fabric of
-// that address. A server of rping ends after -clients of them; the others have no switches.
+// ADDR is the address of the RDMA device, which the server and the client share. tcp:ADDR selects
+// the tcp fabric on that address. The switch -clients of rping's server is the number of clients
+// after which the server ends. The other programs have no switches.
 package main
 
 import (
@@ -20,7 +21,7 @@ import (
 // tcp precedes the address of an adapter of the tcp fabric.
 const tcp = "tcp:"
 
-// program is one program, both roles.
+// program has the functions of a program, one for each role.
 type program struct {
 	server, client func(addr netip.Addr, switches []string) error
 }

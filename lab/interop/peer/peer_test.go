@@ -35,8 +35,8 @@ func TestBothEnds(t *testing.T) {
 			ended, ready := make(chan error, 1), make(chan struct{})
 			listening = sync.OnceFunc(func() { close(ready) })
 			go func() { ended <- p.server(addr, strings.Fields(c.server)) }()
-			// A client of several connections that came earlier could lose the first ones, and take
-			// the server with the others.
+			// A client of several connections that comes too early could lose its first connections, and use
+			// up the server with the others.
 			select {
 			case <-ready:
 			case err := <-ended:

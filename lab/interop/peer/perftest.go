@@ -14,17 +14,17 @@ import (
 // same port, on which the client sends, writes or reads.
 const (
 	perftestPort    = udat.ConnQual(18515)
-	perftestCount   = 100  // -n
-	perftestSize    = 4096 // -s
+	perftestCount   = 100  // the switch -n
+	perftestSize    = 4096 // the switch -s
 	perftestMessage = 56   // a description of a queue pair
 	perftestSwaps   = 16
 )
 
 // perftest is a program: what the client posts, and how the ends keep in step.
 type perftest struct {
-	post    func(ep *udat.EP, iov []udat.LMRTriplet, to udat.RMRTriplet) error // nil: sends
-	waits   int                                                                // exchanges after the start
-	reports bool                                                               // figures follow
+	post    func(ep *udat.EP, iov []udat.LMRTriplet, to udat.RMRTriplet) error // nil: the client sends
+	waits   int                                                                // number of exchanges after the start
+	reports bool                                                               // figures are exchanged at the end
 }
 
 var (
@@ -44,7 +44,7 @@ func (p perftest) program() program {
 	}
 }
 
-// talk is the first connection.
+// talk is an end of the first connection.
 type talk struct {
 	*end
 	ep     *udat.EP
@@ -81,8 +81,8 @@ func (t *talk) swaps(all ...[]byte) error {
 	return nil
 }
 
-// meet connects an endpoint, in the end's role. again is for a server that has listened already,
-// and listens anew.
+// meet connects an endpoint: as the server if requests is not nil, else as the client. again is
+// true if the server has accepted a connection before, and may not be listening yet.
 func (e *end) meet(ep *udat.EP, requests *udat.EVD, addr netip.Addr, again bool) error {
 	if requests != nil {
 		if err := e.accept(requests, ep); err != nil {
@@ -201,7 +201,7 @@ func (p perftest) run(addr netip.Addr, server bool) error {
 	return e.disconnect(t.ep)
 }
 
-// transfer is the measurement.
+// transfer runs the measurement.
 func (p perftest) transfer(data *end, ep *udat.EP, to udat.RMRTriplet, server bool) error {
 	switch {
 	case server && p.post == nil:

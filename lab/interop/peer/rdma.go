@@ -7,7 +7,7 @@ import (
 )
 
 // The protocol of rdma_client and rdma_server: a message of 16 bytes to the server, and one back.
-// Of rdma_xclient and rdma_xserver: the first of them.
+// The protocol of rdma_xclient and rdma_xserver has only the first of these messages.
 const (
 	rdmaPort    = udat.ConnQual(7471)
 	rdmaMessage = 16

@@ -36,7 +36,7 @@ type pinger struct {
 	ep *udat.EP
 }
 
-// newPinger gives the end an endpoint.
+// newPinger creates an endpoint on the end, and posts its first receive.
 func newPinger(e *end) (p pinger, err error) {
 	p.end = e
 	if p.ep, err = e.newEP(); err == nil {
@@ -140,14 +140,14 @@ func (p pinger) answer() error {
 	if err != nil {
 		return err
 	}
-	if from.SegmentLength > rpingSize { // the peer's word: it must not exceed this end's memory
+	if from.SegmentLength > rpingSize { // the length comes from the peer, and must not exceed this end's memory
 		return fmt.Errorf("a text of %d bytes, the limit is %d", from.SegmentLength, rpingSize)
 	}
 	n := int(from.SegmentLength)
 	if err := p.done(p.ep.PostRDMARead(p.iov(sink, n), 0, from, udat.CompletionDefault)); err != nil {
 		return err
 	}
-	if err := p.send(); err != nil { // go on
+	if err := p.send(); err != nil { // lets the client continue
 		return err
 	}
 	to, err := p.advertised()
@@ -179,7 +179,7 @@ func rpingClient(addr netip.Addr, _ []string) error {
 	for i := range rpingCount {
 		text := p.bytes(source, rpingSize)
 		copy(text, fmt.Sprintf("rdma-ping-%d: %s", i, bytes.Repeat([]byte("ABCDEFGH"), rpingSize/8)))
-		text[rpingSize-1] = 0 // the server writes back what it takes for a C string
+		text[rpingSize-1] = 0 // the server handles the text as a C string
 		for _, at := range []int{source, sink} {
 			if err := p.advertise(at); err != nil {
 				return err

@@ -9,9 +9,9 @@ import (
 )
 
 // The protocol of setup, which has no counterpart in C: one connection request after the other,
-// with private data of each size in turn. The server rejects every third. It accepts the other ones
-// with the place of its memory and as much private data as there is room for; the client reads that
-// memory, with more reads than may be in flight at once, and disconnects.
+// with private data of each size in turn. The server rejects every third request. It accepts the
+// others, with the triplet of its memory and private data up to the size of the request. The client
+// reads that memory, with more reads than may be in flight at once, and disconnects.
 const (
 	setupPort   = udat.ConnQual(7473)
 	setupReads  = 8

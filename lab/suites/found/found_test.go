@@ -1,5 +1,6 @@
-// Package found has the defects of rdmanet that the suites have found, each as a small test
-// without the other project. They run on mem0, or on the device of the environment.
+// Package found contains a small test for each defect of rdmanet that the suites have found. The
+// tests do not need the other project. They run on mem0, or on the device that the environment
+// names.
 package found
 
 import (
@@ -61,7 +62,8 @@ func TestWriteAfterPeerClose(t *testing.T) {
 	}
 }
 
-// TestTrace: the trace of a Dial has the look-up and the connection, not those to the name server.
+// TestTrace: the trace of a Dial contains the look-up and the connection, but not connections to
+// the name server.
 func TestTrace(t *testing.T) {
 	lc := rdmanet.ListenConfig{Device: device}
 	l, err := lc.Listen(t.Context(), "rdma", ":0")

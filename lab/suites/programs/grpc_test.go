@@ -28,7 +28,7 @@ func serveGRPC() (string, func() error, error) {
 	}, nil
 }
 
-// useGRPC makes gRPC's own interoperability tests, and many calls at once.
+// useGRPC runs gRPC's own interoperability tests, and many calls at the same time.
 func useGRPC(t *testing.T, address string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// site is what the servers of net/http have.
+// site returns the handler of the net/http servers.
 func site() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/echo", func(w http.ResponseWriter, r *http.Request) { // while it reads, over HTTP/2
@@ -122,7 +122,7 @@ func useHTTP(t *testing.T, address string) {
 	}
 }
 
-// browse uses all of the site that each version of HTTP has.
+// browse uses all parts of the site that every version of HTTP supports.
 func browse(t *testing.T, c *http.Client, base string) {
 	parallel(t, 8, func(i int) error {
 		for k := range 12 {
@@ -179,7 +179,7 @@ func get(t *testing.T, c *http.Client, url string) string {
 	return string(b)
 }
 
-// upgrade takes the connection over.
+// upgrade sends a request after which client and server use the connection themselves.
 func upgrade(t *testing.T, address string) {
 	c, err := net.DialTimeout("tcp", address, patience)
 	must(t, err)
@@ -211,7 +211,7 @@ func expectContinue(t *testing.T, c *http.Client, base string) {
 	}
 }
 
-// shortConnections has a connection for each request.
+// shortConnections uses a new connection for each request.
 func shortConnections(t *testing.T, base string) {
 	tr := &http.Transport{DisableKeepAlives: true}
 	c := &http.Client{Transport: tr, Timeout: patience}

@@ -1,6 +1,6 @@
-// Package programs has clients and servers of other projects, as their documents show them. They
-// listen and dial by package net; the suites replace what that does. Each runs in one process, and
-// in two.
+// Package programs contains clients and servers that use other projects, as the documentation of
+// those projects shows. They listen and dial by package net, which the suites replace. Each
+// client and server run in one process, and in two.
 package programs
 
 import (
@@ -129,10 +129,10 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// listen is how most servers start.
+// listen returns the listener that most servers use.
 func listen() (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") }
 
-// parallel runs f for 0 to n-1, each in a goroutine; their errors fail the test.
+// parallel calls f for 0 to n-1, each in a goroutine. An error fails the test.
 func parallel(t *testing.T, n int, f func(i int) error) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -146,7 +146,7 @@ func parallel(t *testing.T, n int, f func(i int) error) {
 	all.Wait()
 }
 
-// pattern returns bytes that differ with their place and with i.
+// pattern returns n bytes that depend on their position and on i.
 func pattern(n, i int) []byte {
 	b := make([]byte, n)
 	for k := range b {
@@ -155,5 +155,5 @@ func pattern(n, i int) []byte {
 	return b
 }
 
-// sizes are those of messages.
+// sizes lists sizes of messages.
 var sizes = []int{0, 1, 100, 4096, 70_000, 300_000}

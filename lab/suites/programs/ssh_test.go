@@ -76,7 +76,7 @@ func serveSSH() (string, func() error, error) {
 	})
 }
 
-// serveSession echoes what comes until it ends.
+// serveSession echoes what it receives until the channel ends.
 func serveSession(ch ssh.NewChannel) {
 	c, requests, err := ch.Accept()
 	if err != nil {
@@ -94,7 +94,7 @@ func serveSession(ch ssh.NewChannel) {
 	}
 }
 
-// forward connects a channel with the address that the client wants.
+// forward connects a channel to the address that the client requests.
 func forward(ch ssh.NewChannel) {
 	var to struct {
 		Host   string

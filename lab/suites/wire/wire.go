@@ -1,5 +1,6 @@
-// Package wire listens and dials by rdmanet where a program says TCP. The suites put it into the
-// packages that they test: see hook.go of the command.
+// Package wire replaces TCP connections by connections of package rdmanet. Command suites adds a
+// file to each package under test that sets the hooks of package net to Dial and Listen: see
+// hook.go in lab/suites.
 package wire
 
 import (
@@ -11,24 +12,26 @@ import (
 )
 
 const (
-	// Env names the device of the connections. Empty: nothing is replaced, the connections are TCP.
+	// Env names the environment variable with the device of the connections. If it is empty,
+	// nothing is replaced and the connections are TCP.
 	Env = "GODAT_SUITES_DEVICE"
-	// PipeEnv, if it is set, replaces net.Pipe too, by a connection.
+	// PipeEnv names the environment variable that, if set, makes Pipe replace net.Pipe.
 	PipeEnv = "GODAT_SUITES_PIPE"
-	// CountEnv names a file that gets a byte for each connection.
+	// CountEnv names the environment variable with a file to which Dial appends a byte for each
+	// connection.
 	CountEnv = "GODAT_SUITES_COUNT"
 )
 
-// Device is the device of this process.
+// Device returns the device of this process's connections, or "" for TCP.
 func Device() string { return os.Getenv(Env) }
 
-// Listen is the Listen of a net.ListenConfig.
+// Listen listens over rdmanet. It replaces the method Listen of net.ListenConfig.
 func Listen(ctx context.Context, _, address string) (net.Listener, error) {
 	lc := rdmanet.ListenConfig{Device: Device(), TCPAddrs: true}
 	return lc.Listen(ctx, rdmanet.Network, address)
 }
 
-// Dial is the DialContext of a net.Dialer.
+// Dial connects over rdmanet. It replaces the method DialContext of net.Dialer.
 func Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	d := rdmanet.Dialer{Device: Device(), TCPAddrs: true}
 	c, err := d.DialContext(ctx, network, address)
@@ -38,7 +41,7 @@ func Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	return c, err
 }
 
-// count adds a connection to the file of CountEnv.
+// count appends a byte to the file of CountEnv.
 func count() {
 	if f, err := os.OpenFile(os.Getenv(CountEnv), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644); err == nil {
 		f.Write([]byte{'.'})
@@ -49,7 +52,7 @@ func count() {
 // ReplacesPipe reports whether net.Pipe is to be replaced.
 func ReplacesPipe() bool { return os.Getenv(PipeEnv) != "" }
 
-// Pipe is a connection as net.Pipe returns it.
+// Pipe replaces net.Pipe. It returns the two ends of a connection.
 func Pipe() (net.Conn, net.Conn) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

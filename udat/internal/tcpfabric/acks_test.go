@@ -13,8 +13,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestSendAcknowledges: a Send acknowledges, in 32 bits, also one that is ignored because it finds
-// no receive.
+// TestSendAcknowledges: a Send carries an acknowledgement of 32 bits, even if the Send is ignored
+// because it finds no receive.
 func TestSendAcknowledges(t *testing.T) {
 	v := newVictim(t)
 	p, s := v.joined()
@@ -36,7 +36,7 @@ func TestSendAcknowledges(t *testing.T) {
 	assert.Equal(t, l.acked.Load(), start+receives+ignored)
 	assert.Equal(t, l.executed.Load(), uint64(receives))
 	h := send(receives+ignored+1, 0, true)
-	h.Word = uint32(start) + 1 // taken back
+	h.Word = uint32(start) + 1 // less than was acknowledged before
 	p.write(h, nil)
 	reason, told := p.terminated()
 	assert.Assert(t, told)
@@ -46,8 +46,8 @@ func TestSendAcknowledges(t *testing.T) {
 }
 
 // TestAcksMeet: while one goroutine sends an acknowledgement, another executes a request and asks
-// for its own, or finds no receive for the next one. When both are through, the peer is told of
-// every request, if only when the socket has room.
+// for its own, or finds no receive for the next one. When both have ended, the peer has got the
+// acknowledgement of every request, or gets it when the socket has room.
 func TestAcksMeet(t *testing.T) {
 	v := newVictim(t)
 	p, s := v.joined()
@@ -63,7 +63,7 @@ func TestAcksMeet(t *testing.T) {
 	}
 
 	const over = -1
-	var asked, begun, ended atomic.Int64 // rounds of the one who sends
+	var asked, begun, ended atomic.Int64 // rounds of the goroutine that sends
 	go func() {
 		for n := int64(1); ; n++ {
 			for asked.Load() < n {

@@ -9,8 +9,8 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// TestAddressIsRenewed: the first opening of the device after all are closed has the address that
-// the host has then.
+// TestAddressIsRenewed: if all openings of a device are closed, the next opening has the address
+// that the host has then.
 func TestAddressIsRenewed(t *testing.T) {
 	f := New()
 	open := func() fabric.Device {

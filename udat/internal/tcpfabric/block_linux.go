@@ -12,9 +12,10 @@ import (
 
 type kicker = blocker.Blocker
 
-// Block waits for the sockets of the set's hot links, and reads them. A thread that blocks for its
-// sockets goes on at once. A parked goroutine needs a processor twice: for the device's poller, and
-// for itself. From then on the links are hot for waits: a caller that waits may not come back soon.
+// Block waits for the sockets of the set's hot links, and reads them. It blocks the thread, because
+// a blocked thread continues as soon as a socket is ready. A parked goroutine would need a
+// processor twice: for the device's poller, and then for itself. From then on the links are hot for
+// waits, because a caller that waits may not poll again soon.
 func (s *hotSet) Block(limit time.Duration, over func() bool) bool {
 	if s.count.Load() == 0 {
 		return false

@@ -16,8 +16,8 @@ import (
 
 func no() bool { return false }
 
-// blocks has the set block for at most patience in another goroutine, and waits until it does. The
-// channel gets what Block returns.
+// blocks makes another goroutine call Block of the set, for at most patience, and waits until it
+// blocks. The channel gets the result of Block.
 func (w *writer) blocks() <-chan bool {
 	w.t.Helper()
 	result := make(chan bool, 1)
@@ -37,8 +37,8 @@ func ended(t *testing.T, result <-chan bool) bool {
 	}
 }
 
-// TestBlock: what comes on a hot link, and Kick, end Block. While it blocks, nobody else reads the
-// link; afterwards the device's poller does, whatever the link was hot for.
+// TestBlock: data on a hot link, and Kick, end Block. While Block waits, no other goroutine reads
+// the link. Afterwards the device's poller reads it, whatever the link was hot for.
 func TestBlock(t *testing.T) {
 	if runtime.GOMAXPROCS(0) < 2 {
 		t.Skip("no thread may block")
@@ -65,7 +65,7 @@ func TestBlock(t *testing.T) {
 			w.set.Kick()
 			assert.Assert(t, ended(t, blocked))
 		}
-		assert.Assert(t, !w.set.Block(time.Millisecond, no)) // in vain
+		assert.Assert(t, !w.set.Block(time.Millisecond, no)) // nothing comes
 		assert.Assert(t, w.set.Block(patience, func() bool { return true }))
 		assert.Assert(t, w.l.hot.Load() == w.set)
 		w.poll()
@@ -133,7 +133,7 @@ func TestBriefWaits(t *testing.T) {
 		arrives(2 * blocker.For)
 		assert.Assert(t, w.l.hot.Load() == nil)
 	}
-	within(t, "brief waits do not heat the link", func() bool { // a busy machine's are seldom brief
+	within(t, "brief waits do not heat the link", func() bool { // on a busy machine waits are seldom brief
 		arrives(0)
 		return w.l.hot.Load() != nil
 	})

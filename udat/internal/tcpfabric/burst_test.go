@@ -8,8 +8,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestForeignBurst: all messages of a burst arrive, whatever the pieces in which they come, also
-// the last one.
+// TestForeignBurst: all messages of a burst arrive, also the last one, whatever the pieces in which
+// they are read.
 func TestForeignBurst(t *testing.T) {
 	const messages, size = 100, 4096
 	v := newVictim(t)

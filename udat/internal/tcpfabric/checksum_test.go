@@ -10,13 +10,13 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestChecksums: both ends use checksums if one of them asks, and on the loopback interface nobody
-// asks by himself.
+// TestChecksums: both ends use checksums if one of them asks for them. On the loopback interface an
+// end asks only if its option says so.
 func TestChecksums(t *testing.T) {
 	on, off := true, false
 	for _, c := range []struct {
 		option *bool
-		peer   bool // asks
+		peer   bool // whether the peer asks for checksums
 		want   bool
 	}{
 		{nil, false, false}, {nil, true, true}, {&on, false, true}, {&on, true, true}, {&off, false, false},
@@ -31,11 +31,12 @@ func TestChecksums(t *testing.T) {
 		p.write(iwarp.Header{Op: iwarp.OpWrite, Last: true, Key: v.mr.RKey(), Offset: v.at(0)}, []byte("summed"))
 		p.write(iwarp.Header{Op: iwarp.OpReadRequest, MSN: 1, SinkKey: 1, Length: 6, Key: v.mr.RKey(), Offset: v.at(0)}, nil)
 		s.expect(fabric.EventEstablished)
-		h, payload := p.read() // which checks the checksum
+		h, payload := p.read() // read checks the checksum
 		assert.Equal(t, h.Op, iwarp.OpReadResponse)
 		assert.Equal(t, string(payload), "summed")
 
-		// What has a wrong checksum ends the connection if there are checksums, else it is taken.
+		// A frame with a wrong checksum ends the connection if there are checksums. Otherwise it is
+		// accepted.
 		wrong := frame(iwarp.Header{Op: iwarp.OpWrite, Last: true, Key: v.mr.RKey(), Offset: v.at(0)}, []byte("forged"), true)
 		wrong[len(wrong)-1] ^= 1
 		p.bytes(wrong)
@@ -54,7 +55,8 @@ func TestChecksums(t *testing.T) {
 	}
 }
 
-// TestChecksumsAsked: who connects asks as its option says, or between hosts only.
+// TestChecksumsAsked: the end that connects asks for checksums as its option says. Without the
+// option it asks only between hosts.
 func TestChecksumsAsked(t *testing.T) {
 	on, off := true, false
 	for _, option := range []*bool{nil, &on, &off} {

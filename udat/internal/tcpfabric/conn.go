@@ -19,12 +19,13 @@ type conn struct {
 	reached atomic.Bool // the peer's host has accepted the TCP connection
 }
 
-// errNoSetup is the error of a peer that TCP reaches and that has not answered. Its kernel accepts
-// TCP connections for a program that does not run.
+// errNoSetup is the error if TCP reaches the peer's host, but nothing answers the set-up. A kernel
+// accepts TCP connections even for a stopped program.
 var errNoSetup = errors.New("the peer's host accepted the TCP connection, but nothing there has answered the RDMA " +
 	"set-up (a stopped program, or one that is not RDMA)")
 
-// Awaits returns what an attempt waits for.
+// Awaits returns what a connection attempt waits for, and whether the attempt has reached the
+// peer's host.
 func (c *conn) Awaits() (what string, reached bool) {
 	if c.reached.Load() {
 		return "the answer to the connection request: " + errNoSetup.Error(), true
@@ -104,5 +105,5 @@ func (l *link) open() {
 var errForeign = fmt.Errorf("the peer is another iWARP device, which has neither immediate data nor atomics: %w",
 	fabric.ErrNotSupported)
 
-// foreign are the operations that a peer of another make does not support.
+// foreign are the operations that only a peer of this library supports.
 var foreign = softnic.Opcodes(fabric.OpWriteImm, fabric.OpSendImm, fabric.OpCmpSwap, fabric.OpFetchAdd)

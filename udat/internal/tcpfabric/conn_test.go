@@ -11,8 +11,9 @@ import (
 	"github.com/godat/godat/udat/internal/softnic"
 )
 
-// TestEndOfStream: a peer that the network does not reach any more has not disconnected; one whose
-// host says that it is gone has, and one that ends within a message has failed.
+// TestEndOfStream: if the network no longer reaches the peer, the event is not a disconnect. If the
+// peer's host says that the connection is gone, it is one. If the stream ends within a message, the
+// event is a failure.
 func TestEndOfStream(t *testing.T) {
 	v := newVictim(t)
 	for err, want := range map[error]fabric.ConnEventKind{

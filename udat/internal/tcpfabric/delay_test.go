@@ -8,8 +8,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestDelay: the fault holds back each request from the time of its post, and those behind it; it
-// ends with the requests that were posted under it.
+// TestDelay: the fault delays each request from the time of its post, and the requests after it.
+// The delay ends with the requests that were posted under it.
 func TestDelay(t *testing.T) {
 	const delay = 100 * time.Millisecond
 	v := newVictim(t)
@@ -29,7 +29,7 @@ func TestDelay(t *testing.T) {
 		second := time.Now()
 		i.post(write, 8)
 		nic.Delay(0)
-		i.post(fabric.SendWR{Opcode: fabric.OpSend}, 8) // not delayed, but behind
+		i.post(fabric.SendWR{Opcode: fabric.OpSend}, 8) // not delayed itself, but posted after a delayed request
 		ends := i.ends(4)
 		for n, from := range []time.Time{start, start, second, second} {
 			assert.Assert(t, ends[n].Sub(from) >= delay, "request %d took %v", n, ends[n].Sub(from))

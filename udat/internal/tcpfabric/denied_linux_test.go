@@ -13,7 +13,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// TestPortDenied: a port that needs a privilege, for a thread that has none, is ErrAddrDenied.
+// TestPortDenied: a thread without the privilege that a port needs gets ErrAddrDenied.
 func TestPortDenied(t *testing.T) {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 	assert.NilError(t, err)

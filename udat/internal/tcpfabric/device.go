@@ -12,10 +12,10 @@ type Device struct {
 	softnic.Device
 	at     netip.Addr // the address to listen on and to connect from; invalid: all addresses
 	poller *poller
-	links  map[*link]struct{} // with a socket; guarded by Adapter.Mu
+	links  map[*link]struct{} // the links that have a socket; guarded by Adapter.Mu
 
 	hotMu   sync.Mutex
-	heated  []*hotSet // the sets that tick must look at
+	heated  []*hotSet // the sets that tick must check
 	ticking []*hotSet // scratch space of tick
 }
 

@@ -9,8 +9,9 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// short adds ErrResources to an error that says that the host has run out of files or memory, and
-// ErrAddrInvalid to one that says that the host cannot use the address.
+// short adds ErrResources to an error that means that the process or host has run out of files or
+// memory. It adds ErrAddrInvalid to an error that means that the host cannot use the address. It
+// returns any other error as it is.
 func short(err error) error {
 	switch {
 	case isOf(err, syscall.EMFILE):
@@ -29,7 +30,8 @@ func short(err error) error {
 
 // kindOf returns the kind of event for a stream that has ended with err: EventUnreachable if the
 // peer can no longer be reached, EventFailed if its stream ends within a message, else
-// EventDisconnected. A peer that refuses a request while it sends ends its stream within a message.
+// EventDisconnected. A peer ends its stream within a message if it refuses a request while it is
+// sending.
 func kindOf(err error) fabric.ConnEventKind {
 	if isOf(err, syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.EHOSTDOWN, syscall.ENETDOWN) {
 		return fabric.EventUnreachable

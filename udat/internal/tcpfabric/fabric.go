@@ -90,8 +90,8 @@ func hostPrefixes() (list []netip.Prefix) {
 	return list
 }
 
-// manyHosts reports whether an address is no host's: unspecified, multicast or broadcast. Linux
-// lets programs listen on those too.
+// manyHosts reports whether an address is not that of one host: unspecified, multicast or
+// broadcast. Linux lets programs listen on those too.
 func manyHosts(at netip.Addr) bool {
 	if at.IsUnspecified() || at.IsMulticast() || at == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
 		return true

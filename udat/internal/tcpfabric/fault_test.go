@@ -26,7 +26,8 @@ func TestStatusOfFault(t *testing.T) {
 	}
 }
 
-// TestFaultOfStatus: the initiator completes with the status that its target chose.
+// TestFaultOfStatus: a request completes at the initiator with the status that its target has
+// chosen.
 func TestFaultOfStatus(t *testing.T) {
 	for _, op := range []iwarp.Opcode{iwarp.OpSend, iwarp.OpWrite, iwarp.OpReadRequest, iwarp.OpAtomicRequest} {
 		for _, st := range []fabric.Status{fabric.StatusRemoteAccess, fabric.StatusRNRExceeded,

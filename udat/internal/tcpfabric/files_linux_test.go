@@ -1,6 +1,6 @@
 //go:build !portablesocket
 
-// Elsewhere devices and accepted connections need no descriptor of their own.
+// On other systems, devices and accepted connections need no descriptors of their own.
 
 package tcpfabric
 
@@ -27,8 +27,8 @@ func noFiles(t *testing.T, do func()) {
 	do()
 }
 
-// TestNoFiles: where the process may open no more files, calls say that resources have run out, and
-// work again later. A request that could not be accepted for that reason can still be answered.
+// TestNoFiles: if the process may open no more files, calls fail with ErrResources, and work again
+// later. A request that could not be accepted for that reason can still be answered.
 func TestNoFiles(t *testing.T) {
 	v := newVictim(t)
 	noFiles(t, func() {

@@ -9,8 +9,8 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// TestFlushedOnce: a Send that has not come whole when its connection ends completes its receive
-// once, as flushed, before those behind it.
+// TestFlushedOnce: if a connection ends before a Send has arrived completely, the receive of the
+// Send completes once, as flushed, before the receives after it.
 func TestFlushedOnce(t *testing.T) {
 	v := newVictim(t)
 	p := v.dial()
@@ -28,7 +28,7 @@ func TestFlushedOnce(t *testing.T) {
 		got = append(got, wcs[:n]...)
 		return n > 0
 	}
-	for range 3 { // each has it flush what there is
+	for range 3 { // each flushes what there is to flush
 		assert.NilError(t, s.conn.Disconnect())
 	}
 	for until := time.Now().Add(patience); len(got) < receives && time.Now().Before(until); {

@@ -10,8 +10,9 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestForeignSendsNothing: an end that has accepted may send although the peer has not, as programs
-// on soft-iWARP do. A peer of RFC 6581 that announces its first frame is waited for.
+// TestForeignSendsNothing: an end that has accepted may send even if the peer has sent nothing, as
+// programs on soft-iWARP expect. But if a peer of RFC 6581 announces its first frame, this end
+// waits for that frame.
 func TestForeignSendsNothing(t *testing.T) {
 	v := newVictim(t)
 	for _, peerToPeer := range []bool{false, true} {
@@ -37,8 +38,8 @@ func TestForeignSendsNothing(t *testing.T) {
 	}
 }
 
-// TestForeignRejected: a peer of other make gets the private data of a reject behind the marker of
-// DAPL, in the form of its request.
+// TestForeignRejected: a peer that is not of this library gets the private data of a reject after
+// the marker of DAPL, in the form of its request.
 func TestForeignRejected(t *testing.T) {
 	dev := openDevice(t, fabric.Options{RNRRetry: 7, Retry: 7}, nil)
 	byConsumer := make(chan bool, 1)
@@ -71,8 +72,8 @@ func TestForeignRejected(t *testing.T) {
 	}
 }
 
-// TestForeignReplies: what a peer of other make replies is an event, and nothing that it sends
-// instead of a reply holds the attempt.
+// TestForeignReplies: the reply of a peer that is not of this library leads to an event. If the
+// peer sends something else instead, the attempt still ends.
 func TestForeignReplies(t *testing.T) {
 	v := newVictim(t)
 	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -135,8 +136,8 @@ func TestForeignReplies(t *testing.T) {
 	}
 }
 
-// TestForeignAccepts: to a peer of other make that has accepted, and does not announce its first
-// frame, this end sends at once.
+// TestForeignAccepts: if a peer that is not of this library has accepted, and does not announce its
+// first frame, this end sends at once.
 func TestForeignAccepts(t *testing.T) {
 	v := newVictim(t)
 	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})

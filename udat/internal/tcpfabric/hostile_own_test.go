@@ -10,7 +10,7 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// greet connects as an end of this library, and takes the victim's hello.
+// greet connects as an end of this library, and reads the victim's hello.
 func (p *peer) greet() {
 	p.t.Helper()
 	reply := p.connect(setup(extended))
@@ -28,7 +28,7 @@ func control(msn uint32, c iwarp.Control, value uint64) iwarp.Header {
 // hello is the frame that a peer of this library sends first.
 var hello = control(1, iwarp.ControlHello, iwarp.Hello)
 
-// joined returns a connected peer that speaks as an end of this library, and the victim's end.
+// joined returns a connected peer that behaves as an end of this library, and the victim's end.
 func (v *victim) joined() (*peer, *session) {
 	v.t.Helper()
 	p := v.dial()
@@ -39,7 +39,8 @@ func (v *victim) joined() (*peer, *session) {
 	return p, s
 }
 
-// TestHostileOwnEnd: who says that it is an end of this library is believed no more than others.
+// TestHostileOwnEnd: a peer that claims to be an end of this library is trusted no more than
+// others.
 func TestHostileOwnEnd(t *testing.T) {
 	v := newVictim(t)
 	key := v.mr.RKey()
@@ -105,8 +106,8 @@ func TestHostileOwnEnd(t *testing.T) {
 	}
 }
 
-// TestWaitingSends: a peer of this library whose sends find no receive is told so once, whatever it
-// goes on sending, and nothing of it is executed.
+// TestWaitingSends: a peer of this library whose sends find no receive gets ControlNotReady once,
+// whatever it sends after that. None of it is executed.
 func TestWaitingSends(t *testing.T) {
 	v := newVictim(t)
 	p := v.dial()
@@ -117,7 +118,7 @@ func TestWaitingSends(t *testing.T) {
 		p.write(send(i+1, 0, true), []byte("message"))
 	}
 	p.write(iwarp.Header{Op: iwarp.OpWrite, Last: true, Key: v.mr.RKey(), Offset: v.at(0)}, []byte("written"))
-	p.write(control(2, iwarp.ControlResume, receives+1), nil) // not what it has been asked for
+	p.write(control(2, iwarp.ControlResume, receives+1), nil) // not the request that ControlReady names
 	told := 0
 	for {
 		h, payload, err := p.readFrame()

@@ -21,7 +21,8 @@ func send(msn, mo uint32, last bool) iwarp.Header {
 }
 
 // TestHostileFrames: a frame that breaks a rule ends its connection, with a terminate that names
-// the rule; the victim's program sees the end, its memory is unharmed, and it serves others.
+// the rule. The victim's program gets the end, the victim's memory is unharmed, and the victim
+// serves others.
 func TestHostileFrames(t *testing.T) {
 	v := newVictim(t)
 	key, readOnly, foreign := v.mr.RKey(), v.readOnly.RKey(), v.foreign.RKey()
@@ -34,7 +35,7 @@ func TestHostileFrames(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		do   func(p *peer)
-		want []iwarp.Fault // one of these
+		want []iwarp.Fault // the reason must be one of these
 		crc  bool
 	}{
 		"a message number too high": {func(p *peer) { p.write(send(2, 0, true), data) }, faults(iwarp.FaultMSN), false},
@@ -192,7 +193,7 @@ func TestHostileFrames(t *testing.T) {
 
 func faults(f ...iwarp.Fault) []iwarp.Fault { return f }
 
-// anything is for what has no fault of its own.
+// anything is for attacks that have no fault of their own.
 var anything []iwarp.Fault
 
 // protection are the faults of keys, rights and bounds.
@@ -213,7 +214,7 @@ func crafted(at int, to byte) []byte {
 	return b
 }
 
-// ends waits until the victim's program has seen the end of the connection.
+// ends waits until the victim's program has got the end of the connection.
 func (s *session) ends() {
 	s.v.t.Helper()
 	s.expect(fabric.EventEstablished)
@@ -231,8 +232,9 @@ func (s *session) over() {
 	assert.Assert(s.v.t, ended, "event %d: %v", ev.Kind, ev.Err)
 }
 
-// TestTooManyReads: a peer that takes no answers has no more reads under way than the depth, plus
-// what is in TCP's buffers; then it is told so, behind the answers.
+// TestTooManyReads: if a peer reads no answers, no more of its reads are accepted than the depth,
+// plus those whose answers fit into TCP's buffers. Then the peer gets the reason, after the
+// answers.
 func TestTooManyReads(t *testing.T) {
 	v := newVictim(t)
 	p := v.dial()
@@ -287,8 +289,8 @@ func TestBytesOneByOne(t *testing.T) {
 	v.unharmed()
 }
 
-// TestTruncation: a connection that ends after any of its bytes leaves a victim that saw the end,
-// and whether it was within a frame, and whose memory has whole frames only.
+// TestTruncation: a connection may end after any byte. The victim then gets the end, and whether it
+// was within a frame. Its memory contains whole frames only.
 func TestTruncation(t *testing.T) {
 	v := newVictim(t)
 	request := setup(withCRC)
@@ -346,8 +348,7 @@ func TestTruncation(t *testing.T) {
 	v.serves()
 }
 
-// TestBadSetups: what is no request is answered with nothing or with a reject, and is told to
-// nobody.
+// TestBadSetups: a wrong request gets no answer, or a reject, and leads to no event.
 func TestBadSetups(t *testing.T) {
 	v := newVictim(t)
 	markers := setup(0)
@@ -382,7 +383,7 @@ func TestBadSetups(t *testing.T) {
 			p.bytes(b)
 			early := bytes.HasPrefix(b, good)
 			if early {
-				// The request is good; what comes too early may be read once the connection is there.
+				// The request is good. Bytes that come too early may be read once the connection exists.
 				p.Close()
 				select {
 				case s := <-w.accepted:
@@ -409,8 +410,8 @@ func TestBadSetups(t *testing.T) {
 	}
 }
 
-// TestSilentHandshakes: strangers that connect and say nothing, or only the beginning of a request,
-// keep nobody from connecting, however many they are.
+// TestSilentHandshakes: peers that connect and send nothing, or only the beginning of a request,
+// keep no other peer from connecting, however many they are.
 func TestSilentHandshakes(t *testing.T) {
 	many := 10000
 	if testing.Short() {
@@ -426,7 +427,7 @@ func TestSilentHandshakes(t *testing.T) {
 	for i := range many {
 		c, err := net.DialTimeout("tcp", v.listener.Addr().String(), patience)
 		if err != nil {
-			t.Logf("%d connections: %v", i, err) // descriptors: this process has both ends
+			t.Logf("%d connections: %v", i, err) // too few descriptors: this process has both ends
 			break
 		}
 		silent = append(silent, c)

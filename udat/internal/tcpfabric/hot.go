@@ -10,10 +10,11 @@ import (
 
 // hotSet is a completion queue's set of hot links. The caller that polls the queue, or waits
 // briefly, reads the sockets of hot links itself, so that its completions need no other goroutine.
-// A link becomes hot after two consecutive events of its socket, each while the queue was polled
-// or a brief Wait was under way, unless the queue is armed then. It stays hot until the caller is
-// about to sleep, or has not polled for a tick of the device. A link that is hot for waits is read
-// by the device's poller too, except while a Wait blocks; so is each hot link after such a Wait.
+// A link becomes hot after two consecutive events of its socket, if at each event the queue was
+// being polled or a brief Wait was under way. It does not become hot while the queue is armed. It
+// becomes cool when the caller is about to sleep, or has not polled for a tick of the device. A
+// link is hot for waits if a Wait has made it hot, or has blocked while it was hot. The device's
+// poller also reads the socket of such a link, except while a Wait blocks.
 type hotSet struct {
 	dev    *Device
 	queue  *softnic.CQ
@@ -23,9 +24,9 @@ type hotSet struct {
 	latest atomic.Pointer[link] // the link that sent last; polls read its socket for acknowledgements even if it is cool
 	count  atomic.Int32
 
-	blocked atomic.Pointer[kicker] // set while the waiter blocks
+	blocked atomic.Pointer[kicker] // set while a Wait blocks
 
-	mu    sync.Mutex    // held while links changes
+	mu    sync.Mutex    // held to change links
 	ticks atomic.Uint32 // the value of polls at the last tick
 }
 
@@ -160,8 +161,8 @@ func (l *link) acknowledgeNow() {
 }
 
 // poll reads the socket. If nothing has come, it sends the acknowledgement that is due, which no
-// answer has carried since the last poll. It also sends it if the link is no longer hot, because
-// then no other poll follows, and the socket's event finds nothing to read.
+// answer has carried since the last poll. It also sends the acknowledgement if the link is no
+// longer hot, because then no other poll follows, and the socket's event finds nothing to read.
 func (s *hotSet) poll(l *link) bool {
 	got, _ := l.receive(true)
 	if !got || l.hot.Load() != s {
@@ -170,8 +171,8 @@ func (s *hotSet) poll(l *link) bool {
 	return got
 }
 
-// warm counts an event of the socket, and makes the link hot after two. waited says in which of its
-// queues a brief Wait was under way.
+// warm counts an event of the socket, and makes the link hot after two. waited reports for each of
+// the link's queues whether a brief Wait was under way.
 func (l *link) warm(waited [2]bool) {
 	if !pollable || !l.live.Load() || !l.qp.Connected() || l.hot.Load() != nil && !l.byWait.Load() {
 		return
@@ -196,8 +197,8 @@ func (l *link) warm(waited [2]bool) {
 }
 
 // add adds the link to the set, for waits or for polls. It returns false if the set is full, if the
-// link is in another set, or if the queue is armed. The poller of an armed queue may be waiting for
-// the notification.
+// link is in another set, or if the queue is armed. The caller that has armed a queue may wait for
+// the notification, and then does not read the sockets.
 func (s *hotSet) add(l *link, byWait bool) bool {
 	if s.queue.Armed() || !s.put(l, byWait) {
 		return false
@@ -248,7 +249,7 @@ func (l *link) cool() {
 	}
 }
 
-// heat adds the set to those that tick looks at, and asks for a tick.
+// heat adds the set to those that tick checks, and asks for a tick.
 func (d *Device) heat(s *hotSet) {
 	d.hotMu.Lock()
 	defer d.hotMu.Unlock()

@@ -1,6 +1,6 @@
 //go:build !portablesocket
 
-// Elsewhere nobody reads sockets by polling, and acknowledgements wait for nobody.
+// On other systems callers do not read sockets by polling, and acknowledgements are not postponed.
 
 package tcpfabric
 
@@ -15,7 +15,7 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// writer is a raw socket that speaks as an end of this library, and writes into a victim's memory.
+// writer is a raw socket that behaves as an end of this library, and writes into a victim's memory.
 type writer struct {
 	*peer
 	v    *victim
@@ -32,10 +32,10 @@ func newWriter(t *testing.T, v *victim) *writer {
 	return &writer{peer: p, v: v, s: s, l: linkOf(s.qp.(*softnic.QP)), set: v.cq.(*softnic.CQ).Idler().(*hotSet)}
 }
 
-// still ends the ticks of the device, before the first.
+// still stops the ticks of the device before the first one.
 func (v *victim) still() { v.dev.(*Device).poller.tick = func() bool { return false } }
 
-// waits calls Wait in another goroutine. The channel gets what it returns.
+// waits calls Wait in another goroutine. The channel gets the result.
 func (v *victim) waits() <-chan bool {
 	result := make(chan bool, 1)
 	go func() {
@@ -45,7 +45,7 @@ func (v *victim) waits() <-chan bool {
 	return result
 }
 
-// put writes once, in as many segments as it takes.
+// put sends one write in a number of segments.
 func (w *writer) put(segments int, payload []byte) {
 	var stream []byte
 	for n := range segments {
@@ -56,7 +56,7 @@ func (w *writer) put(segments int, payload []byte) {
 	w.bytes(stream)
 }
 
-// putImmediate writes once, with immediate data.
+// putImmediate sends one write with immediate data.
 func (w *writer) putImmediate() {
 	w.t.Helper()
 	w.msn++
@@ -68,7 +68,7 @@ func (w *writer) putImmediate() {
 	w.executed()
 }
 
-// completes takes n completions.
+// completes waits for n completions.
 func (w *writer) completes(n int) {
 	w.t.Helper()
 	var wcs [2]fabric.WC
@@ -77,7 +77,7 @@ func (w *writer) completes(n int) {
 	assert.Equal(w.t, got, n)
 }
 
-// executed waits until the victim has what was written.
+// executed waits until the victim has executed the writes.
 func (w *writer) executed() {
 	w.t.Helper()
 	for until := time.Now().Add(patience); w.l.executed.Load() < w.sent; time.Sleep(time.Millisecond) {
@@ -85,7 +85,7 @@ func (w *writer) executed() {
 	}
 }
 
-// owed waits until the acknowledgement of what was written is left to the poller.
+// owed waits until the acknowledgement of the writes is left to the caller that polls.
 func (w *writer) owed() {
 	w.t.Helper()
 	w.executed()
@@ -95,7 +95,7 @@ func (w *writer) owed() {
 	assert.Equal(w.t, w.l.told.Load(), w.sent-1)
 }
 
-// acknowledged checks that the next frame acknowledges all.
+// acknowledged checks that the next frame acknowledges all writes.
 func (w *writer) acknowledged() {
 	w.t.Helper()
 	h, _ := w.read()
@@ -120,9 +120,10 @@ func (w *writer) poll() {
 	assert.Equal(w.t, n, 0)
 }
 
-// TestAcknowledgement: what comes is acknowledged at once if nobody polls. Else the next message to
-// the peer does it, the next poll without a completion, the poller's going to sleep, or the next
-// tick, but two requests or 512 KiB are acknowledged by themselves.
+// TestAcknowledgement: requests are acknowledged at once if no caller polls. If one polls, the
+// acknowledgement goes out with the next message to the peer, at the next poll without a
+// completion, when the caller is about to sleep, or at the next tick. Two requests or 512 KiB are
+// acknowledged without such an event.
 func TestAcknowledgement(t *testing.T) {
 	v := newVictim(t)
 	v.still()
@@ -164,12 +165,12 @@ func TestAcknowledgement(t *testing.T) {
 		w.poll()
 		w.put(1, some)
 		w.owed()
-		w.set.polls.Add(1) // as by a poll that finds something
+		w.set.polls.Add(1) // as a poll does that finds something
 		v.dev.(*Device).tick()
 		w.acknowledged()
 
 		done := make(chan struct{})
-		go func() { // whoever waits will poll too
+		go func() { // a caller that waits will poll too
 			v.cq.Wait(time.Now().Add(patience))
 			close(done)
 		}()
@@ -193,14 +194,14 @@ func TestAcknowledgement(t *testing.T) {
 	w.s.expect(fabric.EventDisconnected)
 }
 
-// TestAcknowledgementOfImmediate: a write with immediate data is left to the program's answer, too.
-// The second one is acknowledged by itself.
+// TestAcknowledgementOfImmediate: the acknowledgement of a write with immediate data is left to the
+// program's answer, too. The second such write is acknowledged at once.
 func TestAcknowledgementOfImmediate(t *testing.T) {
 	v := newVictim(t)
 	v.still()
 	w := newWriter(t, v)
-	// owed puts one that is left to the poller. A late event of the socket may have come after the
-	// poll: then it is put once more.
+	// owed sends a write whose acknowledgement is left to the caller that polls. A late event of the
+	// socket may have come after the poll. Then owed sends another one.
 	owed := func() {
 		t.Helper()
 		for until := time.Now().Add(patience); ; {
@@ -232,7 +233,7 @@ func TestAcknowledgementOfImmediate(t *testing.T) {
 	assert.Equal(t, h.Op, iwarp.OpControl)
 	assert.Assert(t, h.Value >= w.sent-1, "%d of %d", h.Value, w.sent)
 	w.completes(2)
-	if h.Value < w.sent { // the write alone
+	if h.Value < w.sent { // only the write is acknowledged
 		w.poll()
 		w.acknowledged()
 	}
@@ -240,7 +241,8 @@ func TestAcknowledgementOfImmediate(t *testing.T) {
 	w.s.expect(fabric.EventDisconnected)
 }
 
-// TestAcknowledgementOfFailed: a Send that fails before it is sent keeps no acknowledgement back.
+// TestAcknowledgementOfFailed: a Send that fails before it is sent does not keep back an
+// acknowledgement.
 func TestAcknowledgementOfFailed(t *testing.T) {
 	v := newVictim(t)
 	v.still()
@@ -260,8 +262,8 @@ func TestAcknowledgementOfFailed(t *testing.T) {
 	w.s.expect(fabric.EventDisconnected)
 }
 
-// TestAcknowledgementOfTwo: a queue's poller has the acknowledgement of one connection to send at a
-// time; another connection's goes out at once.
+// TestAcknowledgementOfTwo: the caller that polls a queue has the acknowledgement of one connection
+// to send at a time. That of another connection is sent at once.
 func TestAcknowledgementOfTwo(t *testing.T) {
 	v := newVictim(t)
 	v.still()
@@ -282,7 +284,7 @@ func TestAcknowledgementOfTwo(t *testing.T) {
 	}
 }
 
-// TestAcknowledgementTick: a poller that does not come back is not waited for.
+// TestAcknowledgementTick: if the caller does not poll again, the tick sends the acknowledgement.
 func TestAcknowledgementTick(t *testing.T) {
 	v := newVictim(t)
 	var set atomic.Pointer[hotSet]
@@ -310,7 +312,7 @@ func TestAcknowledgementTick(t *testing.T) {
 	w.s.expect(fabric.EventDisconnected)
 }
 
-// heat makes the link hot: its events come while the queue is polled.
+// heat makes the link hot: its events come while the queue is being polled.
 func (w *writer) heat() {
 	w.t.Helper()
 	for until := time.Now().Add(patience); w.l.hot.Load() == nil; {
@@ -325,9 +327,8 @@ func (w *writer) heat() {
 	}
 }
 
-// TestHot: the socket of a hot link is read by the polls of its queue alone, and acknowledged by
-// the first that finds nothing; once the poller waits, or has not polled for a tick, nobody need
-// poll.
+// TestHot: only polls of the queue read the socket of a hot link, and the first poll that finds
+// nothing acknowledges. Once the caller waits, or has not polled for a tick, no poll is needed.
 func TestHot(t *testing.T) {
 	for _, ticks := range []bool{false, true} {
 		v := newVictim(t)
@@ -339,7 +340,7 @@ func TestHot(t *testing.T) {
 			if !ticks {
 				w.heat()
 				w.put(1, []byte("some"))
-				time.Sleep(20 * time.Millisecond) // in which the device would read it
+				time.Sleep(20 * time.Millisecond) // in this time the device's poller would read it
 				assert.Equal(t, w.l.executed.Load(), w.sent-1)
 				for w.l.executed.Load() < w.sent {
 					w.poll()
@@ -355,7 +356,7 @@ func TestHot(t *testing.T) {
 				assert.Assert(t, <-woken)
 				w.completes(1)
 				w.poll()
-				for h, _ := w.read(); h.Value < w.sent; h, _ = w.read() { // of both, or of each
+				for h, _ := w.read(); h.Value < w.sent; h, _ = w.read() { // one acknowledgement of both, or one of each
 					assert.Equal(t, h.Control, iwarp.ControlAck)
 				}
 				continue
@@ -376,8 +377,8 @@ func TestHot(t *testing.T) {
 	}
 }
 
-// TestArmedIsCool: no link of an armed queue becomes hot, because its poller waits for the
-// notification, even if polls between two events were enough.
+// TestArmedIsCool: no link of an armed queue becomes hot, even if there were enough polls between
+// two events. The caller of an armed queue waits for the notification.
 func TestArmedIsCool(t *testing.T) {
 	v := newVictim(t)
 	v.still()
@@ -406,8 +407,8 @@ func TestArmedIsCool(t *testing.T) {
 	w.s.expect(fabric.EventDisconnected)
 }
 
-// TestPollsAlone: polls without events make no link hot, also of a link that has sent and waits for
-// its acknowledgement.
+// TestPollsAlone: polls without events make no link hot, not even a link that has sent and waits
+// for its acknowledgement.
 func TestPollsAlone(t *testing.T) {
 	v := newVictim(t)
 	v.still()
@@ -428,8 +429,8 @@ func TestPollsAlone(t *testing.T) {
 	w.s.expect(fabric.EventDisconnected)
 }
 
-// TestCooledWhilePolled: what a poll reads of a link that is cooled at that moment is acknowledged,
-// though no other poll and no event follows.
+// TestCooledWhilePolled: if a link is cooled while a poll reads it, what was read is acknowledged,
+// although no other poll and no event follows.
 func TestCooledWhilePolled(t *testing.T) {
 	v := newVictim(t)
 	poller := v.dev.(*Device).poller
@@ -444,7 +445,7 @@ func TestCooledWhilePolled(t *testing.T) {
 	for range 3 {
 		w.heat()
 		cooled, read := make(chan struct{}), make(chan struct{})
-		tick := func() { // the poller of the sockets looks at none until the other has read
+		tick := func() { // the device's poller reads no socket until the other goroutine has read
 			w.set.Sleep()
 			close(cooled)
 			<-read
@@ -454,7 +455,7 @@ func TestCooledWhilePolled(t *testing.T) {
 		<-cooled
 		ticks.Store(nil)
 		w.put(1, []byte("some"))
-		for w.l.executed.Load() < w.sent { // as a poll that has found the link before
+		for w.l.executed.Load() < w.sent { // as a poll does that found the link before
 			w.set.poll(w.l)
 		}
 		close(read)
@@ -464,7 +465,8 @@ func TestCooledWhilePolled(t *testing.T) {
 	w.s.expect(fabric.EventDisconnected)
 }
 
-// TestLateDeadline: a deadline that is set for an ask which has been heard already stops no event.
+// TestLateDeadline: a deadline that is set for a call of again that was already handled stops no
+// event.
 func TestLateDeadline(t *testing.T) {
 	v := newVictim(t)
 	w := newWriter(t, v)
@@ -477,8 +479,8 @@ func TestLateDeadline(t *testing.T) {
 	w.s.expect(fabric.EventDisconnected)
 }
 
-// TestHotInOneSet: a link is hot in one set at a time, whichever of its queues wants it too, and no
-// set keeps it when it is cooled.
+// TestHotInOneSet: a link is hot in one set at a time, even if several of its queues want it. When
+// it is cooled, no set keeps it.
 func TestHotInOneSet(t *testing.T) {
 	v := newVictim(t)
 	v.still()

@@ -66,7 +66,7 @@ func (i *initiator) completes(n int) (all []fabric.Status) {
 	return all
 }
 
-// ends waits for the success of n requests, and returns the times.
+// ends waits for the success of n requests, and returns the time of each completion.
 func (i *initiator) ends(n int) (all []time.Time) {
 	i.v.t.Helper()
 	i.each(n, func(st fabric.Status) {

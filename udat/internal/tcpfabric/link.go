@@ -8,14 +8,14 @@ import (
 )
 
 // turn runs step in one goroutine at a time. A goroutine that has work for step calls run. If
-// another goroutine is running step, run has that goroutine run step once more, and returns at
+// another goroutine is running step, run makes that goroutine run step once more, and returns at
 // once. So no goroutine blocks, and data that only step uses needs no lock.
 type turn struct {
 	turns atomic.Int64 // calls of run since step was last idle; 0: no goroutine runs step
 	step  func()
 }
 
-// run runs step, or has the goroutine that is running step run it once more.
+// run runs step, or makes the goroutine that is running step run it once more.
 func (t *turn) run() {
 	if t.turns.Add(1) > 1 {
 		return
@@ -28,7 +28,7 @@ func (t *turn) run() {
 	}
 }
 
-// link is a queue pair's end of the wire: the stream of frames of its only connection.
+// link is the transport of a queue pair: the stream of frames of its only connection.
 //
 // The transmitting half (tx) belongs to the goroutine that has the turn. The receiving half (rx) is
 // guarded by QP.In. The halves exchange information by the atomic fields.
@@ -44,7 +44,7 @@ type link struct {
 	crc  bool
 
 	asks    []ask  // reads and atomics in flight: a ring as long as the read depth
-	sinkKey uint32 // base of the keys that name them in the peer's answers
+	sinkKey uint32 // base of the keys that identify these reads and atomics in the peer's answers
 
 	live   atomic.Bool // the link has an open socket
 	ending atomic.Bool // the peer's stream has ended, after the bytes that can still be read
@@ -74,9 +74,9 @@ type link struct {
 	served  atomic.Uint64 // answers sent to the peer's reads and atomics
 	stalled atomic.Bool   // rx waits until all answers are sent
 
-	polled [2]*hotSet             // the sets of its completion queues
+	polled [2]*hotSet             // the hot sets of the queue pair's completion queues
 	hot    atomic.Pointer[hotSet] // the set whose polls read the socket; nil: none
-	byWait atomic.Bool            // it is hot for waits: the device's poller reads it too, except while one blocks
+	byWait atomic.Bool            // the link is hot for waits: see hotSet
 	seen   [2]uint32              // the number of polls of each queue at the last event; only the poller uses it
 	wins   atomic.Int32           // consecutive events with polls between them
 
@@ -84,7 +84,7 @@ type link struct {
 	rx rx
 
 	attended bool        // a caller waits for receives; only the poller uses it
-	eof      bool        // the connection has been told of the end
+	eof      bool        // the connection has been told that the peer's stream has ended
 	linger   *time.Timer // bounds the steps from the queue pair's failure to the peer's end of the stream
 	rnr      *time.Timer // bounds the wait for a receive at the peer
 	first    *time.Timer // bounds the wait for the peer's first frame
@@ -137,14 +137,14 @@ func (l *link) waitFirst() {
 	})
 }
 
-// depart disconnects: it fails the queue pair and has the stream ended.
+// depart disconnects: it fails the queue pair and makes the goroutine with the turn end the stream.
 func (l *link) depart() {
 	l.leaving.Store(true)
 	l.qp.Fail()
 	l.run()
 }
 
-// kill has the goroutine with the turn close the socket.
+// kill makes the goroutine with the turn close the socket.
 func (l *link) kill() {
 	l.killed.Store(true)
 	l.run()

@@ -34,8 +34,8 @@ func within(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// TestCountsBeyond4Billion: a connection goes on after 2^32 requests, reads, and bytes, also where
-// a request waits for its receive.
+// TestCountsBeyond4Billion: a connection goes on after 2^32 requests, reads and bytes, even if a
+// request waits for its receive at that time.
 func TestCountsBeyond4Billion(t *testing.T) {
 	v := newVictim(t)
 	i := v.joins(v.listener.Addr())
@@ -90,8 +90,8 @@ func TestCountsBeyond4Billion(t *testing.T) {
 	s.leaves(t)
 }
 
-// TestIdleLinkHasNoBuffers: a link has a buffer only while there is something in it, with checksums
-// and without. It counts all bytes of its batches as written then.
+// TestIdleLinkHasNoBuffers: a link has a buffer only while there is data in it, with checksums and
+// without. After that it has counted all bytes of its batches as written.
 func TestIdleLinkHasNoBuffers(t *testing.T) {
 	for _, sums := range []bool{false, true} {
 		v := newVictimWith(t, fabric.Options{RNRRetry: 7, Retry: 7, Checksums: &sums})
@@ -117,7 +117,7 @@ func TestIdleLinkHasNoBuffers(t *testing.T) {
 	}
 }
 
-// TestRetries: a request without a receive fails after RNRRetry tries, 7 are without end.
+// TestRetries: a request without a receive fails after RNRRetry tries. With 7 it never fails.
 func TestRetries(t *testing.T) {
 	for _, retries := range []uint8{0, 1, 6, 7} {
 		v := newVictimWith(t, fabric.Options{RNRRetry: retries, Retry: 7})
@@ -140,7 +140,7 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// TestSilentPeer: a peer whose host answers, and which does not, is unreachable.
+// TestSilentPeer: a peer that does not answer, although its host does, is unreachable.
 func TestSilentPeer(t *testing.T) {
 	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	assert.NilError(t, err)
@@ -178,8 +178,8 @@ func TestSilentPeer(t *testing.T) {
 	}
 }
 
-// TestHostAddress: a host is known by its first global address, IPv4 before IPv6, wherever the
-// address stands, or else by that of the loopback interface.
+// TestHostAddress: the address of a host is its first global one, IPv4 before IPv6, at any place of
+// the list. Without one it is that of the loopback interface.
 func TestHostAddress(t *testing.T) {
 	for _, c := range []struct {
 		has  []string
@@ -201,7 +201,7 @@ func TestHostAddress(t *testing.T) {
 }
 
 // TestInvalidatesNothing: a send that invalidates a key without the right to ends the receiver's
-// queue pair. The message has come: its sender hears of success, and of a disconnect.
+// queue pair. The message itself has arrived, so its sender gets a success, and then a disconnect.
 func TestInvalidatesNothing(t *testing.T) {
 	v := newVictim(t)
 	i := v.joins(v.listener.Addr())
@@ -228,8 +228,8 @@ func TestInvalidatesNothing(t *testing.T) {
 	i.close()
 }
 
-// TestFailsWhileReading: a queue pair that fails while its socket is being read, for another
-// reason, is flushed though nothing has come.
+// TestFailsWhileReading: a queue pair that fails for another reason while its socket is being read
+// is flushed, even if no data has come.
 func TestFailsWhileReading(t *testing.T) {
 	v := newVictim(t)
 	p := v.dial()
@@ -256,7 +256,7 @@ func TestFailsWhileReading(t *testing.T) {
 // takesAll is a socket that always has room for more. It sends nothing.
 type takesAll struct {
 	socket
-	writes, turns int // since the last turn ended; turns that ended with later
+	writes, turns int // writes since the last turn ended; number of turns that ended with later
 }
 
 func (s *takesAll) write(bufs [][]byte) (n int, err error) {

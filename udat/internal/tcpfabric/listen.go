@@ -14,7 +14,7 @@ import (
 	"github.com/godat/godat/udat/internal/softnic"
 )
 
-// Limits of a listener for TCP connections without a request: of all, and of those from one
+// Limits of a listener for its TCP connections without a request: for all, and for those from one
 // address. When a limit is reached, the listener closes the oldest one.
 const (
 	maxHalfOpen = 4096

@@ -9,7 +9,8 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// TestOpenManyHosts: a device is on an address of this host, none that is no host's or everybody's.
+// TestOpenManyHosts: a device opens with an address of this host, but not with one that belongs to
+// no host or to several.
 func TestOpenManyHosts(t *testing.T) {
 	names := []string{"0.0.0.0", "::", "255.255.255.255", "224.0.0.1", "ff02::1", "127.255.255.255", "::ffff:0.0.0.0"}
 	addrs, err := net.InterfaceAddrs()

@@ -8,9 +8,10 @@ import (
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 )
 
-// rx is the receiving half of a link. QP.In guards it. Headers are read into buf, together with
+// rx is the receiving half of a link. QP.In guards it. Headers are read into buf, together with the
 // payload that has come by then. The missing part of a long payload is read directly into its
-// place. With checksums a frame is not used before it is complete and its checksum is checked.
+// destination: the memory of a receive, of a region or of a read. With checksums a frame is not
+// used before it is complete and its checksum is checked.
 type rx struct {
 	buf  []byte
 	lent *[]byte // the pool's buffer that buf uses; nil while buf is empty
@@ -20,11 +21,11 @@ type rx struct {
 
 	h     iwarp.Header
 	head  [iwarp.MaxHeader]byte
-	left  int // bytes of the frame's payload that are not in their place
+	left  int // bytes of the frame's payload that are not in their destination
 	off   uint64
 	trail int // bytes of the frame's trailer that have not been skipped
 
-	missing int // missing bytes of a large frame that must be complete
+	missing int // missing bytes of a large frame that must be complete before it is used
 
 	in      softnic.Inbound // the peer's request
 	wr      fabric.SendWR
@@ -35,7 +36,7 @@ type rx struct {
 	queues  [iwarp.Queues]uint32 // the number of the latest message of each queue
 	size    uint64               // bytes of the message so far
 	open    bool                 // the latest send is incomplete
-	openOp  iwarp.Opcode         // its opcode
+	openOp  iwarp.Opcode         // the opcode of the latest send
 	fresh   bool                 // the latest write is complete
 	word    [8]byte
 	written uint64        // bytes of the latest write
@@ -58,7 +59,7 @@ type rx struct {
 // end is how the peer's stream has ended. err is nil after an orderly end.
 type end struct{ err error }
 
-// target is where the payload of the frame goes.
+// target is the kind of destination of the frame's payload.
 type target uint8
 
 const (
@@ -94,7 +95,7 @@ func (x *rx) release() {
 }
 
 // refuse refuses the frame whose headers came last. It makes a terminate message with the reason f,
-// and has the connection ended.
+// and makes the link end the connection.
 func (x *rx) refuse(l *link, f iwarp.Fault) {
 	if x.stop {
 		return

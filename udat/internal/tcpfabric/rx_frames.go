@@ -8,9 +8,9 @@ import (
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 )
 
-// frame handles the headers of a frame, and determines where its payload goes. If it returns a
-// fault, only the frame's acknowledgement has had an effect. rest is the part of the payload that
-// has come so far.
+// frame handles the headers of a frame, and determines the destination of its payload. If it
+// returns a fault, only the frame's acknowledgement has had an effect. rest is the part of the
+// payload that has come so far.
 func (x *rx) frame(l *link, rest []byte) iwarp.Fault {
 	h := &x.h
 	if !x.greeted {
@@ -60,7 +60,7 @@ func (x *rx) frame(l *link, rest []byte) iwarp.Fault {
 		x.release()
 	}
 	x.greeted = true
-	if !l.own && !l.greeted.Load() { // the other end's first frame lets this one send
+	if !l.own && !l.greeted.Load() { // after the peer's first frame this end may send
 		l.greeted.Store(true)
 		x.ready = true
 	}
@@ -135,7 +135,7 @@ func (x *rx) describe() {
 	}
 }
 
-// pin pins and returns n bytes of the place of the frame's payload, after the first off bytes.
+// pin pins and returns the n bytes from off to off+n of the destination of the frame's payload.
 func (x *rx) pin(l *link, off, n uint64) ([][]byte, iwarp.Fault) {
 	h := &x.h
 	switch x.into {
@@ -160,12 +160,12 @@ func (x *rx) pin(l *link, off, n uint64) ([][]byte, iwarp.Fault) {
 	return x.in.Place(), fine
 }
 
-// reach pins n bytes of the memory that the frame names, after the first off bytes.
+// reach pins the n bytes from off to off+n of the memory that the frame names.
 func (x *rx) reach(l *link, off, n uint64, need fabric.Access, kind int) iwarp.Fault {
 	return denials[l.qp.Reach(&x.in, x.h.Key, x.h.Offset+off, n, need)][kind]
 }
 
-// finish ends a frame whose payload is in its place.
+// finish ends a frame whose payload is in its destination.
 func (x *rx) finish(l *link) {
 	h := &x.h
 	if x.skip {
@@ -213,7 +213,8 @@ const (
 	ackBytes    = 512 << 10
 )
 
-// executed counts a request of the peer as executed, and has it acknowledged soon.
+// executed counts a request of the peer as executed. It makes an acknowledgement due if ackRequests
+// or ackBytes are reached.
 func (x *rx) executed(l *link) {
 	n := l.executed.Load() + 1
 	l.executed.Store(n)
@@ -292,8 +293,8 @@ func (x *rx) push(l *link, a *answer) iwarp.Fault {
 // asked returns the oldest read or atomic that awaits its answer.
 func (x *rx) asked(l *link) *ask { return &l.asks[(l.answered.Load()+1)%uint64(len(l.asks))] }
 
-// answer checks an answer to a read or an atomic. The answer to an atomic is also put into its
-// place.
+// answer checks the peer's answer to the oldest read or atomic in flight. It also writes the value
+// in the answer to an atomic to the memory of the request.
 func (x *rx) answer(l *link) iwarp.Fault {
 	h := &x.h
 	if l.answered.Load() == l.asked.Load() {
@@ -322,7 +323,7 @@ func (x *rx) answer(l *link) iwarp.Fault {
 	return fine
 }
 
-// atomicAnswer writes the old value that an atomic returns into its place.
+// atomicAnswer writes the old value in the answer to an atomic to the memory of the request.
 func (x *rx) atomicAnswer(l *link, a *ask) iwarp.Fault {
 	bufs, st := l.qp.Payload(&x.out, l.qp.Sends().Slot(a.slot), 0, a.length)
 	if st != fabric.StatusSuccess {

@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	direct = 8 << 10 // bytes: if at least this much of a payload is missing, the rest is read directly into its place
+	direct = 8 << 10 // if at least this many bytes of a payload are missing, they are read directly into their destination
 	ahead  = 2 << 10 // bytes after the payload that are read with it
 	rounds = 16      // reads from one socket before the other sockets are read
 )
 
-// receive reads and handles what has come, and runs the link if necessary. With poll it returns at
-// once if another goroutine is receiving. got reports whether anything came; more, that there may
-// be more.
+// receive reads and handles what has come, and runs the link if necessary. If poll is true, it
+// returns at once if another goroutine is receiving. got reports whether anything has come, more
+// whether there may be more.
 func (l *link) receive(poll bool) (got, more bool) {
 	in := &l.qp.In
 	if !poll {
@@ -41,8 +41,8 @@ func (l *link) receive(poll bool) (got, more bool) {
 	return got, more
 }
 
-// work reads and handles what has come. got reports whether anything came; more, that there may be
-// more.
+// work reads and handles what has come. got reports whether anything has come, more whether there
+// may be more.
 func (x *rx) work(l *link) (got, more bool) {
 	if x.lent == nil {
 		x.lent = x.lender.take()
@@ -94,8 +94,8 @@ func (x *rx) close(l *link, err error) {
 	l.end.Store(&end{err})
 }
 
-// read reads once: into the place of a long payload, or into buf. all reports that there is nothing
-// more to read now.
+// read reads once: into the destination of a long payload, or into buf. all reports whether nothing
+// is left to read now.
 func (x *rx) read(l *link) (all bool, err error) {
 	if x.stop || !l.qp.Connected() {
 		x.stop, x.r, x.w, x.left = true, 0, 0, 0
@@ -210,7 +210,7 @@ func (x *rx) next(l *link) bool {
 	return true
 }
 
-// put places n bytes of payload from buf.
+// put copies n bytes of payload from buf to their destination.
 func (x *rx) put(l *link, n int) bool {
 	if x.into != nowhere {
 		bufs, ok := x.place(l, n)
@@ -228,8 +228,8 @@ func (x *rx) put(l *link, n int) bool {
 	return true
 }
 
-// place pins the place of the next n bytes of the payload. It may fail even though the place was
-// checked when the frame began, because access may have been revoked since.
+// place pins the destination of the next n bytes of the payload. It may fail even though the
+// destination was checked when the frame began, because access may have been revoked since.
 func (x *rx) place(l *link, n int) ([][]byte, bool) {
 	bufs, f := x.pin(l, x.off, uint64(n))
 	if f != fine {

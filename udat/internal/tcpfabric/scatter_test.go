@@ -10,7 +10,7 @@ import (
 )
 
 // TestScattered: the segments of a Send fill the pieces of its receive one after another, wherever
-// a segment begins and ends, and no byte beside them.
+// a segment begins and ends, and no byte outside of them.
 func TestScattered(t *testing.T) {
 	v := newVictim(t)
 	requests := make(chan fabric.Request, 1)

@@ -22,8 +22,9 @@ const (
 )
 
 // rejectMarker begins the private data of a reject by the peer's program, if one of the devices is
-// not of this fabric. OpenFabrics DAPL sends it, and so does this library on soft-iWARP. A reject
-// without it comes from the peer's library, or from a program that uses neither library.
+// not of this fabric. OpenFabrics DAPL sends the marker, and so does this library on soft-iWARP. A
+// reject without the marker comes from the peer's library, or from a program that uses neither
+// library.
 const rejectMarker = "\x02\x00\x02\x00"
 
 // rejected returns the event for a reply that rejects.
@@ -78,7 +79,7 @@ func writeSetup(c *net.TCPConn, s *iwarp.Setup) error {
 }
 
 // wantsCRC reports whether this end asks for checksums. If the options do not say it, this end asks
-// for them only if the bytes leave this host.
+// for them only if the bytes may leave this host.
 func (d *Device) wantsCRC(c *net.TCPConn) bool {
 	if on := d.Opts.Checksums; on != nil {
 		return *on
@@ -86,7 +87,8 @@ func (d *Device) wantsCRC(c *net.TCPConn) bool {
 	return between(addrOf(c.LocalAddr()).Addr(), addrOf(c.RemoteAddr()).Addr())
 }
 
-// between reports whether two addresses belong to different hosts.
+// between reports whether bytes between two addresses may leave this host: the addresses differ and
+// the remote one is no loopback address. It does not check whether this host has both addresses.
 func between(local, remote netip.Addr) bool { return !remote.IsLoopback() && local != remote }
 
 func addrOf(a net.Addr) netip.AddrPort {

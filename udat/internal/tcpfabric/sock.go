@@ -19,7 +19,7 @@ type socket interface {
 	read(bufs [][]byte) (int, error)
 	// write writes bufs, in order. After errAgain, events.writable will be called.
 	write(bufs [][]byte) (int, error)
-	// later has events.writable called once the socket has room, after the events of other sockets
+	// later makes the socket call events.writable once it has room, after the events of other sockets
 	// that are ready now. It returns false if the socket has goroutines of its own.
 	later() bool
 	// closeWrite ends the stream from this end to the peer.

@@ -27,7 +27,7 @@ type poller struct {
 	file *os.File
 	raw  syscall.RawConn
 	tick func() (again bool)
-	asks atomic.Bool // again was called: tick must be called
+	asks atomic.Bool // set by poller.again: tick must be called
 	done chan struct{}
 
 	mu    sync.Mutex
@@ -43,8 +43,8 @@ type poller struct {
 // tickEvery is the time between two calls of tick, as long as tick returns true.
 const tickEvery = time.Millisecond
 
-// newPoller starts a poller and its goroutine. After a call of again the goroutine waits tickEvery
-// and calls tick, and repeats that as long as tick returns true.
+// newPoller starts a poller and its goroutine. A call of poller.again makes the goroutine call tick
+// after tickEvery, and then every tickEvery as long as tick returns true.
 func newPoller(tick func() (again bool)) (*poller, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
@@ -95,20 +95,20 @@ func (p *poller) loop() {
 		case next.IsZero() || now.Before(next):
 			if !expired {
 				continue
-			} // the deadline is of an earlier call of again: set a new one, because Read fails after the deadline
+			} // the expired deadline is that of an earlier p.again: set a new one, or each Read fails
 		case p.tick() || p.asks.Swap(false):
 			next = now.Add(tickEvery)
 		default:
 			next = time.Time{}
 		}
 		p.file.SetReadDeadline(next)
-		if p.asks.Load() && next.IsZero() { // again was called meanwhile: set its deadline, which was just overwritten
+		if p.asks.Load() && next.IsZero() { // p.again was called meanwhile, and its deadline was just overwritten: restore it
 			p.file.SetReadDeadline(past)
 		}
 	}
 }
 
-// again asks for a tick.
+// again makes loop call tick.
 func (p *poller) again() {
 	if !p.asks.Swap(true) {
 		p.file.SetReadDeadline(past)
@@ -203,7 +203,8 @@ func (s *sock) watch(on bool) {
 	s.modify()
 }
 
-// modify sets the mask. An event that is in the mask and true comes again. mu is held.
+// modify sets the mask. The epoll instance then reports all pending events in the mask once more.
+// mu is held.
 func (s *sock) modify() {
 	if !s.closed {
 		unix.EpollCtl(s.p.fd, unix.EPOLL_CTL_MOD, s.fd, &unix.EpollEvent{Events: s.mask(!s.off), Fd: s.id})
@@ -224,7 +225,7 @@ func (s *sock) shut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	unix.Close(s.fd) // this removes it from the epoll instance
+	unix.Close(s.fd) // this also removes the socket from the epoll instance
 }
 
 func (s *sock) closeWrite() { unix.Shutdown(s.fd, unix.SHUT_WR) }
@@ -255,9 +256,9 @@ func vector(iov []unix.Iovec, bufs [][]byte) []unix.Iovec {
 	return iov
 }
 
-// call reads or writes: with the system call one if there is one buffer, else with many. It does
-// not announce the system call to Go's runtime, because the call never waits, and copies for less
-// than a millisecond.
+// call reads or writes. one is the number of the system call for one buffer, many the number of the
+// system call for several. call does not announce the system call to Go's runtime, because the call
+// never waits, and copies for less than a millisecond.
 func (s *sock) call(one, many uintptr, bufs [][]byte, iov *[]unix.Iovec) (int, error) {
 	trap, at, n := one, unsafe.Pointer(unsafe.SliceData(bufs[0])), len(bufs[0])
 	if len(bufs) > 1 {

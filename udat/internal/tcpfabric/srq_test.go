@@ -10,8 +10,9 @@ import (
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 )
 
-// TestSharedReceiveIsGone: a message waits for a receive of a shared queue, and another
-// connection's takes the one that has woken it: the next receive is for the one that waits.
+// TestSharedReceiveIsGone: a message waits for a receive of a shared queue. A receive wakes its
+// link, but the message of another connection takes this receive. The next receive must go to the
+// message that waits.
 func TestSharedReceiveIsGone(t *testing.T) {
 	v := newVictim(t)
 	var err error

@@ -18,7 +18,7 @@ import (
 
 const large = 8 << 20 // more than the sockets hold
 
-// region registers memory of the victim, each byte another than its neighbours.
+// region registers memory of the victim, in which adjacent bytes differ.
 func (v *victim) region(n int, access fabric.Access) ([]byte, fabric.MR) {
 	v.t.Helper()
 	mem := make([]byte, n)
@@ -30,7 +30,7 @@ func (v *victim) region(n int, access fabric.Access) ([]byte, fabric.MR) {
 	return mem, mr
 }
 
-// TestLargeTransfers: what takes many segments arrives where it belongs, in both directions.
+// TestLargeTransfers: data of many segments arrives at its destination, in both directions.
 func TestLargeTransfers(t *testing.T) {
 	for _, sums := range []bool{false, true} {
 		v := newVictimWith(t, fabric.Options{RNRRetry: 7, Retry: 7, Checksums: &sums})
@@ -97,8 +97,8 @@ func (p *peer) rest(each func(iwarp.Header, []byte)) error {
 	}
 }
 
-// TestAnswersBeforeTheEnd: a peer that breaks a rule first gets the whole answer that it has asked
-// for before, also a large one, then the reason, and then the end of the stream, whatever it has
+// TestAnswersBeforeTheEnd: a peer breaks a rule after it has asked for an answer. It gets the whole
+// answer first, even a large one, then the reason, and then the end of the stream, whatever it has
 // sent meanwhile.
 func TestAnswersBeforeTheEnd(t *testing.T) {
 	v := newVictim(t)
@@ -117,7 +117,7 @@ func TestAnswersBeforeTheEnd(t *testing.T) {
 		case iwarp.OpReadResponse:
 			assert.Assert(t, bytes.Equal(payload, mem[got:got+len(payload)]), "at %d", got)
 			got += len(payload)
-			if large-got < 6<<20 { // what is sent last waits in the victim
+			if large-got < 6<<20 { // the rest waits in the victim
 				time.Sleep(time.Millisecond)
 			}
 		case iwarp.OpTerminate:
@@ -157,8 +157,8 @@ func TestLeavesInTheMiddle(t *testing.T) {
 	assert.NilError(t, mr.Close())
 }
 
-// TestNothingAfterTerminate: what comes behind a peer's terminate is not executed, also while
-// requests of this end are under way.
+// TestNothingAfterTerminate: frames after a peer's terminate are not executed, even while requests
+// of this end are in flight.
 func TestNothingAfterTerminate(t *testing.T) {
 	v := newVictim(t)
 	p, s := v.joined()
@@ -227,8 +227,8 @@ func TestCloseCutsStreams(t *testing.T) {
 	})
 }
 
-// TestManySources: beyond the limit of connections that have not brought their request the oldest
-// of all is given up, though its own address has few.
+// TestManySources: if there are too many connections without a request, the oldest of all is
+// closed, even if its own address has few.
 func TestManySources(t *testing.T) {
 	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	assert.NilError(t, err)
@@ -245,7 +245,7 @@ func TestManySources(t *testing.T) {
 	oldest, other, latest := accept(), accept(), accept()
 	at := &listener{ofSource: make(map[netip.Addr]int)}
 	at.admit(oldest)
-	for len(at.halfOpen) < maxHalfOpen { // not counted, as if each were of an address of its own
+	for len(at.halfOpen) < maxHalfOpen { // not counted by address, as if each came from another address
 		at.halfOpen = append(at.halfOpen, other)
 	}
 	for range 2 {
@@ -261,8 +261,9 @@ func TestManySources(t *testing.T) {
 	assert.NilError(t, err)
 }
 
-// TestRefusedFrameHoldsNothing: a message that is refused behind answers, which the peer does not
-// read, keeps no region from being deregistered. The connection ends when that peer goes.
+// TestRefusedFrameHoldsNothing: the refusal of a message waits for answers that the peer does not
+// read. Meanwhile the message keeps no region from being deregistered. The connection ends when the
+// peer is gone.
 func TestRefusedFrameHoldsNothing(t *testing.T) {
 	v := newVictim(t)
 	requests := make(chan fabric.Request, 1)

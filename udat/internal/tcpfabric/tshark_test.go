@@ -14,7 +14,7 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// recorder passes TCP connections on to an address, and captures what both ends really write.
+// recorder passes TCP connections on to an address, and captures what both ends write.
 type recorder struct {
 	t       *testing.T
 	capture *tshark.Capture
@@ -84,8 +84,8 @@ func (r *recorder) verdict() tshark.Verdict {
 	return v
 }
 
-// TestTsharkTraffic: Wireshark reads what two ends of this fabric really write, for each operation,
-// with checksums and without, and finds neither a malformed frame nor a wrong checksum.
+// TestTsharkTraffic: Wireshark decodes what two ends of this fabric write, for each operation, with
+// checksums and without. It finds neither a malformed frame nor a wrong checksum.
 func TestTsharkTraffic(t *testing.T) {
 	for _, crc := range []bool{false, true} {
 		v := newVictimWith(t, fabric.Options{RNRRetry: 7, Retry: 7, Checksums: &crc})
@@ -121,7 +121,7 @@ func TestTsharkTraffic(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		s.postReceives(t)
 		assert.DeepEqual(t, i.completes(2), ok[:2])
-		i.post(fabric.SendWR{Opcode: fabric.OpSendInv, RKey: v.foreign.RKey()}, 3) // refused, and ends the connection
+		i.post(fabric.SendWR{Opcode: fabric.OpSendInv, RKey: v.foreign.RKey()}, 3) // is refused and ends the connection
 		i.completes(1)
 		i.close()
 		s.leaves(t)

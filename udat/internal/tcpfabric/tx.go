@@ -10,15 +10,15 @@ import (
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 )
 
-// errNoPages is how a connection ends for the owner of memory that is gone.
+// errNoPages is the error of a connection at the end that has unmapped memory that was to be sent.
 var errNoPages = fmt.Errorf("memory of this process that was to be sent cannot be read: it was unmapped, or its file "+
 	"is shorter now: %w", syscall.EFAULT)
 
 // tx is the transmitting half of a link. The goroutine with the turn owns it. Frames are put into a
 // batch, and one system call writes the parts of the batch. Headers, trailers and short payload are
 // copied to stage. Long payload is written directly from its memory, which is pinned only during
-// the write. With checksums all payload is copied to stage, so that what is sent is what was
-// summed.
+// the write. With checksums all payload is copied to stage, so that the checksum is that of the
+// bytes that are sent.
 type tx struct {
 	stage   []byte
 	lent    *[]byte // the pool's buffer that stage uses; nil while the batch is empty
@@ -34,15 +34,15 @@ type tx struct {
 	queued  uint64           // bytes put into batches so far
 	written uint64           // bytes written so far
 	cut     bool             // a frame cannot be completed, so nothing more can be sent
-	parted  bool             // part has made the last batch
+	parted  bool             // the method part has made the last batch
 	refused bool             // the last batch has a terminate
 	closed  bool             // this end has ended its stream
 
 	next      uint64 // the request to send next
-	sent      uint64 // bytes of its payload in batches
-	begun     bool   // it has been numbered
-	immediate bool   // only its immediate data is left
-	stuck     bool   // a request has failed: none may be sent after it
+	sent      uint64 // payload bytes of the next request that are in batches
+	begun     bool   // the next request has been numbered
+	immediate bool   // only the immediate data of the next request is left
+	stuck     bool   // a request has failed, so no later request may be sent
 	rewound   bool   // the next request has been sent before, and waits for a receive at the peer
 	marks     []mark // one for each request: a ring as long as the send queue
 	back      uint32 // atomic responses sent
@@ -58,8 +58,8 @@ type part struct {
 	kind partKind
 	off  uint64 // in the stage, or in the payload of the request
 	n    int
-	slot uint64 // ofRequest
-	key  uint32 // ofPeer, with off as the address
+	slot uint64 // of ofRequest: the slot in the send queue
+	key  uint32 // the key of ofPeer; off is then the address
 }
 
 type partKind uint8
@@ -119,7 +119,7 @@ func (l *link) flushBatch() bool {
 	if err != nil {
 		if !errors.Is(err, errAgain) {
 			t.cut = true                        // the receiving half will see the error too
-			if errors.Is(err, syscall.EFAULT) { // unless it is one of the program's memory, not of the socket
+			if errors.Is(err, syscall.EFAULT) { // except EFAULT, which is an error of the program's memory and not of the socket
 				l.conn.PeerLeft(fabric.EventFailed, errNoPages)
 				l.qp.Fail()
 				l.kill()
@@ -185,7 +185,7 @@ func (l *link) roomy() bool {
 	return t.size < batchLimit && len(t.parts)+4 <= maxParts && cap(t.stage)-len(t.stage) >= 2*frameRoom+copyLimit
 }
 
-// frameRoom is the space in the stage that a frame needs besides its payload.
+// frameRoom is the space in the stage that a frame needs in addition to its payload.
 const frameRoom = iwarp.MaxHeader + iwarp.MaxTrailer
 
 // fit returns how many bytes of payload the next frame of a message can have, if left bytes of the

@@ -19,7 +19,7 @@ type answers struct {
 // answer is the answer to a read or an atomic.
 type answer struct {
 	atomic  bool
-	sink    uint32 // the key, or the ID, that the peer's request has
+	sink    uint32 // the key or the ID in the peer's request
 	at      uint64 // the offset at the peer
 	key     uint32 // the memory that is read
 	addr, n uint64
@@ -65,8 +65,8 @@ func (l *link) answer() bool {
 	return true
 }
 
-// controls puts the control messages that are due into the batch. owes reports whether it has left
-// out an acknowledgement that is due, because the next Send can carry it.
+// controls puts the control messages that are due into the batch. owes reports whether an
+// acknowledgement that is due has been left out, because the next Send can carry it.
 func (l *link) controls() (owes bool) {
 	t := &l.tx
 	if !l.own {
@@ -75,8 +75,8 @@ func (l *link) controls() (owes bool) {
 	if l.held.Load() {
 		l.hold()
 	}
-	// The flags are read before the count, so that a request that is executed afterwards sets
-	// ackNow again. After a starving request no other is executed.
+	// The flags are read before the count, so that a request that is executed afterwards sets ackNow
+	// again. While a request waits for a receive, no later request is executed.
 	now, starves := l.ackNow.Swap(false), l.starved.CompareAndSwap(hungry, waiting)
 	executed := l.executed.Load()
 	switch {
@@ -96,7 +96,7 @@ func (l *link) controls() (owes bool) {
 	return owes
 }
 
-// feed has ControlReady sent if there is now a receive for the peer's waiting request. If there is
+// feed makes ControlReady due if there is now a receive for the peer's waiting request. If there is
 // none, because another queue pair of the SRQ has taken it, the next receive wakes the link again.
 func (l *link) feed() {
 	if l.starved.Load() == waiting && l.qp.Await(l) {

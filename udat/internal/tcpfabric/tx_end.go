@@ -37,8 +37,8 @@ func (l *link) leave() (done bool) {
 }
 
 // part makes the last batch. If payload in the batch is not copied to stage, the batch is cut off
-// before it, because that payload must not be sent any more. Else an acknowledgement and a
-// terminate are added, if they are due.
+// before that payload, which must not be sent any more. Else an acknowledgement and a terminate are
+// added, if they are due.
 func (l *link) part() {
 	t := &l.tx
 	for i := t.first; i < len(t.parts); i++ {

@@ -4,21 +4,22 @@ import "github.com/godat/godat/udat/internal/fabric"
 
 // mark says when a request that has been sent is done.
 type mark struct {
-	end    uint64
+	end    uint64        // the count at which the request is done: see doneBy
 	before numbers       // the counts before the request, to send it again
 	seq    uint32        // the number of the request, from 1; a mark with another number is of an older request
 	status fabric.Status // the result, if by is byStatus
 	by     doneBy
-	units  uint8 // how many requests the peer counts it as
+	units  uint8 // how many requests the peer counts for this one
 }
 
+// doneBy is the kind of progress that completes a request.
 type doneBy uint8
 
 const (
 	byStatus  doneBy = iota // the request is done
-	byAck                   // when the peer has acknowledged as many requests as end says
-	byAnswer                // when the peer has answered as many reads and atomics as end says
-	byWriting               // when as many bytes as end says have been written to the socket
+	byAck                   // when the peer has acknowledged mark.end requests
+	byAnswer                // when the peer has answered mark.end reads and atomics
+	byWriting               // when mark.end bytes have been written to the socket
 )
 
 // numbers are the counts that a request adds to.

@@ -11,13 +11,13 @@ import (
 // ask is a read or an atomic in flight.
 type ask struct {
 	slot   uint64
-	key    uint32 // identifies it in the answer
+	key    uint32 // identifies this request in the answer
 	length uint64
 	atomic bool
 }
 
-// requestsNext reports whether there is a next request that may be sent now. mayBegin checks
-// whether it must wait for earlier reads.
+// requestsNext reports whether there is a next request that may be sent now, apart from the wait
+// for earlier reads, which mayBegin checks.
 func (l *link) requestsNext() bool {
 	t := &l.tx
 	return l.greeted.Load() && !l.held.Load() && !t.stuck && !t.open && t.next != l.qp.Sends().Tail()
@@ -34,7 +34,7 @@ func (l *link) sendsNext() bool {
 }
 
 // requests puts the next request into the batch, or as much of it as there is room for, and reports
-// whether another may follow.
+// whether another request may follow.
 func (l *link) requests() bool {
 	t := &l.tx
 	if !l.requestsNext() {
@@ -42,7 +42,7 @@ func (l *link) requests() bool {
 	}
 	s, m := l.qp.Sends().Slot(t.next), t.mark(t.next)
 	if !t.begun {
-		if m.seq == uint32(t.next+1) && m.by == byStatus { // it was done before the rewind
+		if m.seq == uint32(t.next+1) && m.by == byStatus { // this request was done before the rewind
 			t.next++
 			t.stuck = m.status != fabric.StatusSuccess
 			return !t.stuck
@@ -99,7 +99,7 @@ func (l *link) delay(due time.Time) bool {
 }
 
 // local handles a request that is not sent, because it needs no message or must fail. It returns
-// the status, and whether the request is such a one.
+// the status of the request, and whether the request is not sent.
 func (l *link) local(s *softnic.Slot) (fabric.Status, bool) {
 	if st, hit := l.qp.Device().Faults.FailsNow(); hit {
 		return st, true
@@ -238,7 +238,7 @@ func opcode(wr *fabric.SendWR) iwarp.Opcode {
 }
 
 // hold is called after ControlNotReady. It rewinds to the request that the peer has ignored. Once
-// the peer has a receive for it, hold has that request and all later ones sent again.
+// the peer has a receive for this request, hold makes the link send it and all later ones again.
 func (l *link) hold() {
 	t := &l.tx
 	if !t.rewound {

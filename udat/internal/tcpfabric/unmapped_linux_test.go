@@ -14,8 +14,8 @@ import (
 )
 
 // TestUnmapped: a connection ends if memory that must be sent has no pages any more, because its
-// file was truncated. The end that has the memory does not wait for the peer to disconnect, and so
-// hears that its own memory is the reason. The request ends at either end.
+// file was truncated. The end that has the memory does not wait for the peer to disconnect, so its
+// error names its own memory as the reason. The request ends at either end.
 func TestUnmapped(t *testing.T) {
 	for what, reads := range map[string]bool{"the peer reads it": true, "a request has it": false} {
 		t.Run(what, func(t *testing.T) {

@@ -17,21 +17,22 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// patience bounds the wait for what has to come.
+// patience is the time limit of a wait for something that must happen.
 const patience = time.Minute
 
 const (
-	roomSize    = 4096 // of the victim's region that a peer may read and write
+	roomSize    = 4096 // size of the room: the victim's region that a peer may read and write
 	receiveSize = 64
 	receives    = 4
 	readDepth   = 2
 )
 
-// canary is what the victim's memory has where nobody may write.
+// canary is the value of the victim's memory where no peer may write.
 const canary = 0xC5
 
-// victim is a device that accepts every connection, each on a queue pair of its own with the same
-// memory: a region for the peer in the middle of memory that is not the peer's, and receives.
+// victim is a device that accepts every connection, each on a queue pair of its own. All use the
+// same memory: receives, and a region for the peer (the room) in the middle of memory that is not
+// for the peer.
 type victim struct {
 	t        *testing.T
 	dev      fabric.Device
@@ -43,7 +44,7 @@ type victim struct {
 	readOnly fabric.MR
 	foreign  fabric.MR // room too, in another domain
 	rx       fabric.MR
-	shared   fabric.SRQ // of all sessions; nil: each has a queue of its own, filled
+	shared   fabric.SRQ // the receive queue of all sessions; nil: each has a filled queue of its own
 	accepted chan *session
 }
 
@@ -202,7 +203,7 @@ func (v *victim) serves() {
 // at returns the address of the byte at the offset in the room.
 func (v *victim) at(offset int) uint64 { return addressOf(v.room()) + uint64(offset) }
 
-// peer is a raw socket that speaks to a victim, or to whoever accepts its connection.
+// peer is a raw socket that is connected to a victim, or to another listener.
 type peer struct {
 	net.Conn
 	t   *testing.T
@@ -223,7 +224,8 @@ func dial(t *testing.T, addr netip.AddrPort) *peer {
 	return &peer{Conn: c, t: t}
 }
 
-// setup is a request of a stranger, and options is for what a case changes.
+// setup is the request of a peer that is not of this library. options is what a case changes in the
+// request.
 func setup(options int) iwarp.Setup {
 	s := iwarp.Setup{Revision: 2, CRC: options&withCRC != 0, Enhanced: true, In: 1, Out: readDepth}
 	if options&extended != 0 {
@@ -234,7 +236,7 @@ func setup(options int) iwarp.Setup {
 
 const (
 	withCRC  = 1 << iota
-	extended // as an end of this library
+	extended // behaves as an end of this library
 )
 
 // connect sends a request and reads the reply.
@@ -313,7 +315,7 @@ func (p *peer) readFrame() (h iwarp.Header, payload []byte, err error) {
 	return h, b[n : 2+segment], err
 }
 
-// terminated reads until the victim ends the connection, and returns the reason that it gives.
+// terminated reads until the victim ends the connection, and returns the reason in the terminate.
 func (p *peer) terminated() (reason iwarp.Fault, told bool) {
 	p.t.Helper()
 	for {

@@ -1,4 +1,4 @@
-// Package sick has tests that end in all ways, for the test of the runner.
+// Package sick contains tests that end in all possible ways, for the test of the runner.
 package sick
 
 import (
@@ -27,7 +27,7 @@ func TestCrash(t *testing.T) {
 
 func TestAnother(t *testing.T) { wait(t) }
 
-// wait has subtests that run beside all others.
+// wait has subtests that run in parallel with all others.
 func wait(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"1", "2"} {

@@ -8,7 +8,7 @@ import "fmt"
 // Each value except a hello's is a number of requests. The requests are the sends, writes, reads
 // and atomics of one end, counted from 1 in the order in which they are posted. A write with
 // immediate data counts as two: the write and the immediate data. If the receiver refuses a
-// request, it ends the connection with a terminate.
+// request, the receiver ends the connection with a terminate message.
 type Control uint8
 
 // The control messages.
@@ -17,16 +17,16 @@ const (
 	ControlHello Control = iota
 	// ControlAck says that the requests up to number Value have succeeded.
 	ControlAck
-	// ControlNotReady says that the requests up to number Value have succeeded, and that there is
-	// no receive for the next one. Its sender ignores this next request and all later ones until
-	// ControlResume.
+	// ControlNotReady says that the requests up to number Value have succeeded, and that there is no
+	// receive for the next one. The sender of ControlNotReady ignores this request and all later ones
+	// until ControlResume.
 	ControlNotReady
 	// ControlReady says that there is now a receive for request number Value+1.
 	ControlReady
 	// ControlResume answers ControlReady: request number Value+1 and all later ones are sent again.
 	ControlResume
 
-	controls // their number
+	controls // the number of control messages
 )
 
 func (c Control) String() string {
@@ -40,7 +40,8 @@ func (c Control) String() string {
 // Hello is the value of a ControlHello. From its highest bits on, it consists of 8 bits for the
 // version of the extension, 24 reserved bits, 16 bits for the largest segment (headers and payload)
 // that the sender can receive, and 16 reserved bits. This constant means version 1 and segments of
-// any size. An end that supports a later version must use version 1 with an end that does not.
+// any size. An end that supports a later version must use version 1 with an end that supports only
+// version 1.
 const Hello uint64 = 1<<56 | MaxSegment<<16
 
 // minHelloSegment is the least segment that a hello may offer. It leaves room for 1 KiB of payload.

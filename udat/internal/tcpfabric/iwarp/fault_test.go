@@ -7,7 +7,7 @@ import (
 )
 
 // TestFaultNumbers: layer, type and code of every fault are those of RFC 5040, 5041, 5044 and 6581,
-// and each has its words.
+// and each has a text.
 func TestFaultNumbers(t *testing.T) {
 	all := []struct {
 		fault Fault
@@ -56,13 +56,13 @@ func TestFaultNumbers(t *testing.T) {
 		assert.Equal(t, uint16(c.fault.Layer()), c.want>>12)
 		named[c.fault] = true
 	}
-	for f := range 1 << 16 { // nothing else has words
+	for f := range 1 << 16 { // no other value has a text
 		_, known := faultNames[Fault(f)]
 		assert.Equal(t, known, named[Fault(f)], "0x%04x", f)
 	}
 }
 
-// TestNames: each opcode and control message has words of its own.
+// TestNames: each opcode and control message has a text of its own.
 func TestNames(t *testing.T) {
 	ops := []string{"write", "read request", "read response", "send", "send with invalidate", "solicited send",
 		"solicited send with invalidate", "terminate", "immediate data", "solicited immediate data", "atomic request",

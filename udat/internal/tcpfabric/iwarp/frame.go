@@ -13,7 +13,7 @@ const (
 )
 
 // SegmentLimit returns the size of the largest segment whose frame has at most mss bytes and no
-// padding. It uses MinMSS if mss is smaller.
+// padding. If mss is less than MinMSS, it uses MinMSS.
 func SegmentLimit(mss int) int {
 	frame := min(max(mss, MinMSS), lengthSize+MaxSegment+crcSize)
 	return frame - frame%4 - lengthSize - crcSize
@@ -39,8 +39,8 @@ func padding(segment int) int { return -(lengthSize + segment) & 3 }
 func TrailerSize(segment int) int { return padding(segment) + crcSize }
 
 // PutTrailer writes into b what follows a segment of the given length, and returns the number of
-// bytes. b must have room for MaxTrailer bytes. sum is the Checksum of the frame up to there. If
-// crc is false, the checksum field is 0.
+// bytes. b must have room for MaxTrailer bytes. sum is the Checksum of the length field and the
+// segment. If crc is false, the checksum field is 0.
 func PutTrailer(b []byte, segment int, sum uint32, crc bool) int {
 	pad := padding(segment)
 	*(*[MaxTrailer]byte)(b) = [MaxTrailer]byte{}
@@ -51,7 +51,7 @@ func PutTrailer(b []byte, segment int, sum uint32, crc bool) int {
 }
 
 // CheckTrailer checks the checksum in b, the TrailerSize bytes that follow a segment. sum is the
-// Checksum of the frame up to there. It returns FaultCRC if the checksum is wrong.
+// Checksum of the length field and the segment. It returns FaultCRC if the checksum is wrong.
 func CheckTrailer(b []byte, sum uint32) error {
 	pad := len(b) - crcSize
 	if binary.LittleEndian.Uint32(b[pad:]) != Checksum(sum, b[:pad]) {

@@ -18,7 +18,7 @@ func build(h Header, payload []byte, crc bool) []byte {
 	return append(frame, tail[:m]...)
 }
 
-// TestChecksum: the sums of RFC 3720, appendix B.4, in iSCSI's order of bytes.
+// TestChecksum: the checksums of RFC 3720, appendix B.4, in the byte order of iSCSI.
 func TestChecksum(t *testing.T) {
 	ascending := make([]byte, 32)
 	for i := range ascending {
@@ -38,8 +38,8 @@ func TestChecksum(t *testing.T) {
 	}
 }
 
-// TestTrailer: every frame is a multiple of 4, its padding is 0 and in the checksum, and a change
-// of any bit is noticed.
+// TestTrailer: the length of every frame is a multiple of 4. Its padding is 0 and included in the
+// checksum, and a change of any bit is detected.
 func TestTrailer(t *testing.T) {
 	for payload := range 9 {
 		frame := build(Header{Op: OpSend, Last: true, MSN: 1}, bytes.Repeat([]byte{0xEE}, payload), true)
@@ -61,7 +61,7 @@ func TestTrailer(t *testing.T) {
 	}
 }
 
-// TestLimits: a frame of the most payload fits, has no padding, and four bytes more do not fit.
+// TestLimits: a frame with the largest payload fits and has no padding. Four bytes more do not fit.
 func TestLimits(t *testing.T) {
 	for _, op := range []Opcode{OpWrite, OpReadResponse, OpSend} {
 		for mss := MinMSS; mss < 70000; mss++ {
@@ -79,7 +79,7 @@ func TestLimits(t *testing.T) {
 	for _, mss := range []int{-1, 0, 1, MinMSS - 1} {
 		assert.Equal(t, SegmentLimit(mss), SegmentLimit(MinMSS))
 	}
-	for limit := minHelloSegment; limit <= MaxSegment; limit++ { // what a peer of this library may ask for
+	for limit := minHelloSegment; limit <= MaxSegment; limit++ { // the limits for which a peer of this library may ask
 		n := PayloadLimit(OpSend, limit)
 		assert.Assert(t, n >= 1024 && n%4 == 0 && n+untaggedSize <= limit)
 	}

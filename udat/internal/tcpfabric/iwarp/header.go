@@ -85,8 +85,8 @@ func HeaderSize(prefix []byte, extended bool) (int, error) {
 }
 
 // Parse decodes b, the headers of a frame. HeaderSize must have accepted the frame and returned the
-// length of b. Parse checks what does not depend on the state of the connection: no offset plus
-// length may overflow, and a message that must be one segment is one.
+// length of b. Parse checks what does not depend on the state of the connection: that no offset
+// plus length overflows, and that a message that must be one segment is one segment.
 func (h *Header) Parse(b []byte, extended bool) error {
 	queue := h.parseDDP(b, extended)
 	h.Payload = lengthSize + int(binary.BigEndian.Uint16(b)) - len(b)

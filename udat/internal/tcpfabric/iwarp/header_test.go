@@ -79,7 +79,7 @@ func TestHeader(t *testing.T) {
 	}
 }
 
-// TestExtended: what goes beyond RFC 5040 is refused without the agreement of both ends.
+// TestExtended: opcodes beyond RFC 5040 are refused unless both ends have agreed.
 func TestExtended(t *testing.T) {
 	for _, c := range frames {
 		_, err := HeaderSize(unhex(t, c.frame), false)
@@ -214,7 +214,7 @@ func TestNoAllocation(t *testing.T) {
 	}
 }
 
-// FuzzHeader: what is taken for headers is encoded to headers that mean the same.
+// FuzzHeader: headers that are accepted are encoded to headers that mean the same.
 func FuzzHeader(f *testing.F) {
 	for _, c := range frames {
 		var b [MaxHeader]byte

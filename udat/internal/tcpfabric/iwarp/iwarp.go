@@ -17,7 +17,7 @@
 //	m := iwarp.PutTrailer(tail[:], segment, sum, true)
 //	buffers := net.Buffers{head[:n], payload, tail[:m]}
 //
-// It is received in the same three parts. HeaderSize returns the size of the headers, from the
+// A frame is received in the same three parts. HeaderSize returns the size of the headers, from the
 // first PrefixSize bytes. Header.Parse sets Header.Payload, the size of the payload. TrailerSize
 // returns the size of the trailer.
 //

@@ -9,8 +9,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestForms: of each opcode, how long its headers are, its queue, and whether its messages may have
-// payload and several segments.
+// TestForms checks for each opcode how long its headers are, which queue it has, and whether its
+// messages may have payload and several segments.
 func TestForms(t *testing.T) {
 	for op, want := range map[Opcode]struct {
 		head          int // without the frame's length
@@ -43,8 +43,8 @@ func TestForms(t *testing.T) {
 	assert.Equal(t, Queues, int(OpControl.Queue())+1)
 }
 
-// TestAtomicWide: every number of an atomic has its bits, in both directions. The value to compare
-// of a fetch and add is nobody's.
+// TestAtomicWide: every number of an atomic keeps all its bits, in both directions. The compare
+// value of a fetch and add is not used.
 func TestAtomicWide(t *testing.T) {
 	const head = "0046 41 4a 00000000 00000001 00000002 00000000 "
 	const at = " fedcba98 00c0ffee fffffffffffffff7 "
@@ -67,7 +67,7 @@ func TestAtomicWide(t *testing.T) {
 	var got Header
 	assert.NilError(t, got.Parse(unhex(t, head+"00000000"+at+"8877665544332211"+none+"1122334455667788"+none), true))
 	assert.DeepEqual(t, got, add)
-	for _, kind := range []string{"00000001", "00000002", "00000003"} { // without masks only an add is one
+	for _, kind := range []string{"00000001", "00000002", "00000003"} { // with masks of 0 only a fetch and add is valid
 		err := got.Parse(unhex(t, head+kind+at+none+none+none+none), true)
 		assert.ErrorIs(t, err, FaultOperation, kind)
 	}
@@ -77,7 +77,7 @@ func TestAtomicWide(t *testing.T) {
 func TestBounds(t *testing.T) {
 	var h Header
 	assert.NilError(t, h.Parse(unhex(t, "0014 41 43 00000000 00000000 00000001 fffffffd"), true))
-	for _, rest := range []string{"0000", "4140", "ffff"} { // what follows is not this frame's
+	for _, rest := range []string{"0000", "4140", "ffff"} { // bytes that follow do not belong to this frame
 		for _, n := range []string{"0000", "0001"} {
 			_, err := HeaderSize(unhex(t, n+rest), true)
 			assert.ErrorIs(t, err, FaultLength, n+rest)
@@ -100,8 +100,8 @@ func TestBounds(t *testing.T) {
 	assert.Equal(t, longest, MaxTrailer)
 }
 
-// TestUsedMemory: encoders leave nothing of what was in the caller's bytes, and of a header only
-// the fields of its opcode.
+// TestUsedMemory: encoders overwrite all old bytes in the caller's memory. Of a header they use
+// only the fields of its opcode.
 func TestUsedMemory(t *testing.T) {
 	for segment := range 4 {
 		b := bytes.Repeat([]byte{0xFF}, MaxTrailer)
@@ -118,7 +118,7 @@ func TestUsedMemory(t *testing.T) {
 	}
 }
 
-// TestFaultTexts: what was found stands in the error with all its digits.
+// TestFaultTexts: the error contains the value that was found, with all its digits.
 func TestFaultTexts(t *testing.T) {
 	const atomic = "0046 41 4a 00000000 00000001 00000002 00000000 00000002 00000001 00c0ffee "
 	for frame, want := range map[string]string{
@@ -144,7 +144,7 @@ func TestFaultTexts(t *testing.T) {
 	assert.Equal(t, Fault(0x3201).Error(), "layer 3: type 2, code 1")
 }
 
-// TestNumbers: what a peer or its kernel can rely on.
+// TestNumbers: numbers on which a peer or its kernel relies.
 func TestNumbers(t *testing.T) {
 	assert.Equal(t, PrefixSize, 4)
 	assert.Equal(t, MinMSS, 128)
@@ -156,7 +156,8 @@ func TestNumbers(t *testing.T) {
 	assert.ErrorIs(t, err, FaultSetup)
 }
 
-// TestWord: whose first field of DDP's header has a meaning, between ends of this library and else.
+// TestWord: the opcodes for which the first field of DDP's header has a meaning, between ends of
+// this library and otherwise.
 func TestWord(t *testing.T) {
 	for op := range Opcode(16) {
 		sends := op == OpSend || op == OpSendSE
@@ -193,14 +194,14 @@ func TestBusyBits(t *testing.T) {
 		assert.NilError(t, err)
 		assert.Equal(t, built[16]&1 != 0, want, "flags %02x", flags)
 	}
-	s := Setup{Reply: true, Revision: 2, Extended: true, Busy: true} // it accepts
+	s := Setup{Reply: true, Revision: 2, Extended: true, Busy: true} // this reply accepts
 	built, err := s.Append(nil)
 	assert.NilError(t, err)
 	assert.Equal(t, built[16], byte(0x02))
 }
 
-// TestTerminateUsedMemory: a terminate takes nothing from what was in the caller's bytes, nor from
-// what lies behind the frame at fault, and touches nothing behind its end.
+// TestTerminateUsedMemory: a terminate contains no old bytes of the caller's memory and no bytes
+// after the frame at fault. Nothing after its end is changed.
 func TestTerminateUsedMemory(t *testing.T) {
 	const read = "002e 41 41 00000000 00000001 00000007 00000000" +
 		"aabbccdd 1111111122222222 00010000 99887766 3333333344444444"
@@ -213,7 +214,7 @@ func TestTerminateUsedMemory(t *testing.T) {
 		expected := append([]byte{0x01, 0x02, flags, 0}, whole[:n-4]...)
 		assert.DeepEqual(t, b, append(expected, bytes.Repeat([]byte{0xFF}, len(b)-n)...))
 	}
-	for bit := range 3 { // one right bit counts, not the reversed ones, which count alone
+	for bit := range 3 { // if one bit is in the right order, reversed bits do not count
 		for payload, want := range map[[4]byte]Fault{
 			{0x12, 0x01, 0x80>>bit | 0x07}: FaultQueue,
 			{0x21, 0x02, 0x01 << bit}:      FaultNoBuffer,

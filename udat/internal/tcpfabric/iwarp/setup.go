@@ -17,9 +17,9 @@ const (
 )
 
 // MaxPrivateKernel is the most private data, in bytes, that soft-iWARP (Linux 6.1) accepts and
-// sends. It resets a connection whose request has more than 252 bytes. A reply with more than 252
-// bytes makes it use a NULL pointer in the kernel, so never send one to an end that is not of this
-// library.
+// sends. Soft-iWARP resets a connection whose request has more than 252 bytes. A reply with more
+// than 252 bytes makes it use a NULL pointer in the kernel, so such a reply may go only to an end
+// of this library.
 const MaxPrivateKernel = 251
 
 // MaxDepth is the largest read depth that a set-up can carry.
@@ -51,11 +51,11 @@ type Setup struct {
 	Busy     bool  // the library rejects, not the program; only in an extended reply
 
 	// Enhanced says that the frame has the fields below, up to ReadyRead (revision 2 only). A reply
-	// must be enhanced if and only if the request was, even if it rejects, because soft-iWARP does
-	// not check.
+	// must be enhanced if and only if the request was, even if it rejects, because soft-iWARP does not
+	// check whether a reply is enhanced.
 	Enhanced   bool
 	In, Out    uint16 // largest numbers of reads and atomics that the sender serves and starts, at most MaxDepth
-	PeerToPeer bool   // both may send first: the initiator's first frame is a ready message
+	PeerToPeer bool   // both ends may send first: the initiator's first frame is a ready message
 	ReadyWrite bool   // the sender can use a write of 0 bytes as the ready message
 	ReadyRead  bool   // the same for a read of 0 bytes
 

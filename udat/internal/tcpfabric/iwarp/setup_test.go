@@ -73,8 +73,8 @@ func TestSetupRevision1(t *testing.T) {
 	assert.DeepEqual(t, got, Setup{Revision: 1, Private: []byte{0x80, 1, 0x80, 2}})
 }
 
-// TestSetupStrangers: only the bits that an end of this library sets are recognized; what
-// soft-iWARP returns, the bits of the request, is not.
+// TestSetupStrangers: only the bits that an end of this library sets are recognized. A reply of
+// soft-iWARP, which returns the bits of the request, is not.
 func TestSetupStrangers(t *testing.T) {
 	recognized := map[byte][2]bool{0x10: {}, 0x14: {true, false}, 0x12: {false, true}, 0x16: {}, 0x18: {}}
 	for flags, extended := range recognized {
@@ -112,8 +112,8 @@ func TestSetupRefused(t *testing.T) {
 	}
 }
 
-// TestSetupPieces: every beginning of a frame is either refused by its first wrong byte, or leads
-// to the size of the frame once the header is whole.
+// TestSetupPieces: the beginning of a frame is refused at its first wrong byte. Otherwise the whole
+// header leads to the size of the frame.
 func TestSetupPieces(t *testing.T) {
 	frame := unhex(t, hexRequest+"10 02 0008 00010001 64617461")
 	for n := range frame {
@@ -151,7 +151,8 @@ func TestSetupNotBuilt(t *testing.T) {
 	}
 }
 
-// TestSetupBusy: only ends of this library are told that it was the library that has rejected.
+// TestSetupBusy: only an end of this library learns that the library has rejected, and not the
+// program.
 func TestSetupBusy(t *testing.T) {
 	for _, extended := range []bool{false, true} {
 		s := Setup{Reply: true, Revision: 2, Reject: true, Extended: extended, Busy: true}
@@ -177,8 +178,8 @@ func TestSetupPrivate(t *testing.T) {
 	}
 }
 
-// FuzzSetup: what is taken for a set-up is encoded to the same bytes, but for bits that mean
-// nothing; and nothing else than FaultSetup is said of the rest.
+// FuzzSetup: a set-up that is accepted is encoded to the same bytes, except for bits that mean
+// nothing. The error for all others is FaultSetup.
 func FuzzSetup(f *testing.F) {
 	for _, c := range setups {
 		frame, _ := c.setup.Append(nil)

@@ -8,8 +8,8 @@ import (
 // Bits of a terminate message, which say what follows its first 4 bytes.
 const (
 	termLength = 0x80 // the length of the segment at fault
-	termDDP    = 0x40 // its DDP header
-	termRDMAP  = 0x20 // its RDMAP header, of a read request
+	termDDP    = 0x40 // the DDP header of that segment
+	termRDMAP  = 0x20 // the RDMAP header of that segment, if it is a read request
 	termAll    = termLength | termDDP | termRDMAP
 )
 

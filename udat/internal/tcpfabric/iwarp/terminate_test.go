@@ -80,7 +80,7 @@ func TestFaults(t *testing.T) {
 	assert.Error(t, fault(FaultQueue, "%d", 7), "DDP: invalid queue number: 7")
 }
 
-// FuzzTerminate: whatever a peer ends a connection with is a fault with words.
+// FuzzTerminate: any terminate of a peer is a fault with a text.
 func FuzzTerminate(f *testing.F) {
 	for _, c := range frames {
 		var head [MaxHeader]byte
@@ -111,7 +111,7 @@ func TestHello(t *testing.T) {
 		assert.ErrorContains(t, err, want)
 		assert.ErrorIs(t, err, FaultOperation)
 	}
-	later, err := ParseHello(math.MaxUint64) // a later version
+	later, err := ParseHello(math.MaxUint64) // of a later version
 	assert.NilError(t, err)
 	assert.Equal(t, later, MaxSegment)
 	assert.Equal(t, fmt.Sprint(ControlHello, ControlResume, Control(9)), "hello resume control message 9")

@@ -18,7 +18,7 @@ type sent struct {
 	payload int
 }
 
-// conversation has every message that there is, of many sizes, from both ends.
+// conversation returns messages of every kind, of many sizes, from both ends.
 func conversation() (all []sent) {
 	all = append(all, sent{0, Header{Op: OpWrite, Last: true}, 0}) // a ready message
 	for _, size := range []int{0, 1, 2, 3, 4, 5, 8, 100, 1000, 1448, 1449, 4096, 65000, MaxSegment - untaggedSize} {
@@ -36,7 +36,7 @@ func conversation() (all []sent) {
 	return all
 }
 
-// shown is what tshark shows of the headers.
+// shown returns what tshark shows of the headers.
 func shown(s sent) map[string]string {
 	h, segment := s.header, -lengthSize+s.payload
 	h.Payload = s.payload
@@ -76,8 +76,8 @@ func shown(s sent) map[string]string {
 	return m
 }
 
-// TestTshark: Wireshark reads of every frame what was meant, with checksums and without, whole or
-// in pieces of TCP's.
+// TestTshark: Wireshark decodes every frame as it was meant, with checksums and without, whole or
+// split by TCP.
 func TestTshark(t *testing.T) {
 	for _, crc := range []bool{true, false} {
 		for _, mss := range []int{1448, 65495} {
@@ -128,7 +128,7 @@ func TestTshark(t *testing.T) {
 	}
 }
 
-// TestTsharkRejects: a reject and a set-up of revision 1 are read too.
+// TestTsharkRejects: a reject and a set-up of revision 1 are decoded too.
 func TestTsharkRejects(t *testing.T) {
 	c := tshark.New()
 	for _, rev := range []uint8{1, 2} {
@@ -149,8 +149,8 @@ func TestTsharkRejects(t *testing.T) {
 	assert.DeepEqual(t, c.Judge(t).Frames, want)
 }
 
-// TestTsharkNotices: the judge does see a wrong checksum, in the frame that has it, and a frame
-// whose header is cut off.
+// TestTsharkNotices: tshark detects a wrong checksum, in the frame that has it, and a frame whose
+// header is cut off.
 func TestTsharkNotices(t *testing.T) {
 	c := tshark.New()
 	n := c.Connect()

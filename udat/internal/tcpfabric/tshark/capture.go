@@ -1,5 +1,5 @@
-// Package tshark checks what the fabric sends with tshark, the command line program of Wireshark.
-// Only tests import it.
+// Package tshark uses tshark, the command line program of Wireshark, to check what the fabric
+// sends. Only tests import it.
 package tshark
 
 import (

@@ -18,7 +18,7 @@ type Verdict struct {
 	Frames []map[string]string
 	// Opcodes has the number of frames of each opcode of RDMAP.
 	Opcodes map[string]int
-	// GoodCRC and BadCRC are the numbers of frames with checksums.
+	// GoodCRC and BadCRC are the numbers of frames with a right and with a wrong checksum.
 	GoodCRC, BadCRC int
 	// Malformed lists the frames that tshark could not decode.
 	Malformed []string
