@@ -104,9 +104,10 @@ fi
 
 # bench PROGRAM RANKS runs one round. It prints lines of program, ranks, bytes, provider and value.
 # If a program fails, or takes longer than the limit, its lines so far count.
+# Each rank has a processor, which is MVAPICH2's default. Otherwise Linux puts both ranks on one processor at times.
 bench() {
   for provider in $providers; do
-    { mpirun "$provider" "$2" "$osu/$1" || echo "$1: status $? (124: longer than --limit)" >&2; } |
+    { MV2_ENABLE_AFFINITY=1 mpirun "$provider" "$2" "$osu/$1" || echo "$1: status $? (124: longer than --limit)" >&2; } |
       awk -v start="$1 $2" -v end="$provider" \
       'NF >= 2 && $1 ~ /^[0-9]+$/ && ($1 == 8 || $1 == 4096 || $1 == 65536 || $1 == 1048576) {print start, $1, end, $2}
        NF == 1 && $1 ~ /^[0-9.]+$/ {print start, "-", end, $1}' | tee -a "$tmp/osu" | sed 's/^/round: /'

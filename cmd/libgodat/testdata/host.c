@@ -343,6 +343,38 @@ static void t_masks_of_go(void)
 	must(n > 2);
 }
 
+static void t_monitor(void) // does not wake up all the time while a thread polls
+{
+	char file[64], line[256];
+	struct dirent *task;
+	DIR *tasks;
+	DAT_EVENT ev;
+	long switches, most = 0;
+
+	open_ia();
+	connect_pair();
+	for (double end = now() + 2; now() < end;)
+		for (int i = 0; i < 50; i++) {
+			must(dat_evd_dequeue(recv_evd[0], &ev));
+			transfer(i == 0);
+		}
+	must((tasks = opendir("/proc/self/task")) != NULL);
+	while ((task = readdir(tasks))) {
+		FILE *status;
+
+		snprintf(file, sizeof file, "/proc/self/task/%.20s/status", task->d_name);
+		if (atoi(task->d_name) == getpid() || !(status = fopen(file, "r")))
+			continue;
+		while (fgets(line, sizeof line, status))
+			if (sscanf(line, "voluntary_ctxt_switches: %ld", &switches) == 1 && switches > most)
+				most = switches;
+		fclose(status);
+	}
+	closedir(tasks);
+	printf("a thread has waited %ld times in 2 s\n", most);
+	must(most < 700);
+}
+
 static void t_interrupt(void) // signals end a wait at any time; on a busy host a signal may come before the wait
 {
 	DAT_EVD_HANDLE evd;
@@ -907,7 +939,7 @@ static const struct {
 	void (*run)(void);
 } tests[] = {
 	TEST(handler_after), TEST(handler_before), TEST(call_in_handler), TEST(signals_before),
-	TEST(signals_after), TEST(sigwait), TEST(mask), TEST(masks_of_go), TEST(interrupt),
+	TEST(signals_after), TEST(sigwait), TEST(mask), TEST(masks_of_go), TEST(monitor), TEST(interrupt),
 	TEST(small_stacks), TEST(coroutines), TEST(coroutine_cost), TEST(cancel),
 	TEST(fork), TEST(fork_first), TEST(lines), TEST(exit_with_waiters), TEST(close_with_waiters),
 	TEST(threads), TEST(profile), TEST(children), TEST(short_threads), TEST(double_free), TEST(dlclose),
