@@ -16,13 +16,17 @@ const (
 )
 
 // noAnswer means that the peer did not answer. After it, as after softnic.NotReady, the request may
-// be tried again.
-const noAnswer = softnic.NotReady + 1
+// be tried again. unfinished means that a part of the request was executed.
+const (
+	noAnswer = softnic.NotReady + 1 + iota
+	unfinished
+)
 
 // try is the progress of the oldest request, if that has to wait.
 type try struct {
-	placed    bool // counted in reads and readDone
-	sent      bool // it has been tried, and waits for the peer
+	placed    bool   // counted in reads and readDone
+	sent      bool   // it has been tried, and waits for the peer or for its turn
+	moved     uint64 // bytes of it that have been moved
 	lost, rnr patience
 }
 
