@@ -143,7 +143,11 @@ func srq(own, note string, bound time.Duration) program {
 		server: "dtestsrq -P IA " + flags, client: "dtestsrq -P IA -h ADDR " + flags}
 }
 
-const leftObjects = "in some runs, on soft-RoCE with objects that are not freed when the server closes the adapter"
+const (
+	leftObjects = "in some runs, on soft-RoCE with objects that are not freed when the server closes the adapter"
+	noQueue     = leftObjects + ";\n  on soft-iWARP it crashes, in dat_evd_create or a post, after a queue could not be " +
+		"made:\n  the server in 8 of 8 runs C, C, and the client in 8 of 8 with a server on `tcp`"
+)
 
 // -u and -U of dtestx are datagrams, which neither the C library over rdma_cm nor godat has; its -p
 // prints and its -q does not connect.
@@ -180,7 +184,7 @@ var cases = []program{
 	dapltest("RW RR 1 byte", "T -i 100 -t 1 -w 1 -V client RW 1 server RR 1"),
 	dapltest("RW RR 1 MiB", "T -i 20 -t 1 -w 1 -V client RW 1048576 server RR 1048576"),
 	dapltest("32 threads", "T -i 20 -t 32 -w 1 -V client SR 1024 server SR 1024").noted(leftObjects),
-	dapltest("128 endpoints", "T -i 20 -t 32 -w 4 -V client SR 1024 server RW 1024 client RR 256").noted(leftObjects),
+	dapltest("128 endpoints", "T -i 20 -t 32 -w 4 -V client SR 1024 server RW 1024 client RR 256").noted(noQueue),
 	dapltest("SR -P", "T -i 100 -t 1 -w 1 -P client SR 4096 server SR 4096"),
 	dapltest("SR -r", "T -i 100 -t 1 -w 1 -r client SR 4096 server SR 4096"),
 	dapltest("SR -r -t 4 -w 4", "T -i 20 -t 4 -w 4 -r client SR 4096 server SR 4096"),
