@@ -16,11 +16,11 @@ const (
 )
 
 // noAnswer means that the peer did not answer. After it, as after softnic.NotReady, the request may
-// be tried again. unfinished means that a part of the request was executed.
-const (
-	noAnswer = softnic.NotReady + 1 + iota
-	unfinished
-)
+// be tried again.
+const noAnswer = softnic.NotReady + 1
+
+// unfinished means that a part of the request was executed.
+const unfinished = noAnswer + 1
 
 // try is the progress of the oldest request, if that has to wait.
 type try struct {
