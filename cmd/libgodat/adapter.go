@@ -27,9 +27,11 @@ type adapter struct {
 	self     *entry
 	maxIOV   int // the largest number of segments of a post
 
-	mu       sync.Mutex
-	entries  map[*entry]struct{} // the handles that are not freed
-	reserved []*entry            // reserved service points whose request has not been dequeued
+	mu      sync.Mutex
+	entries map[*entry]struct{} // the handles that are not freed
+
+	points   sync.Mutex // held while a service point is created, so that its first request finds its handle
+	reserved []*entry   // reserved service points whose request has not been dequeued; guarded by points
 
 	specific                       []udat.NamedAttr
 	cTransport, cVendor, cSpecific *C.DAT_NAMED_ATTR // named attributes in memory of C

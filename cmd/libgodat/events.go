@@ -166,11 +166,7 @@ func (e *entry) put(out *C.godat_event, ev *udat.Event) {
 	case ev.Number == udat.EventRMRBindCompletion:
 		out.object = handleOf(ev.RMR)
 	case ev.Number == udat.EventConnectionRequest:
-		if ev.Object != nil {
-			out.object = handleOf(ev.Object)
-		} else {
-			out.object = e.ia.requested(ev.ConnQual(), e)
-		}
+		out.object = e.ia.requested(ev, e)
 		out.qual = C.DAT_CONN_QUAL(ev.ConnQual())
 		if cr := e.ia.newHandle(ev.CR); cr != nil {
 			out.cr = C.DAT_HANDLE(cr.c)

@@ -164,8 +164,10 @@ func (e *entry) free() {
 func handleOf(object udat.Handle) C.DAT_HANDLE {
 	context, err := udat.GetConsumerContext(object)
 	h := *(*C.DAT_HANDLE)(unsafe.Pointer(&context)) // memory of C
-	if err != nil && h != nil && slotOf(h).Load() != nil {
-		return nil
+	if err != nil && h != nil {
+		if other := slotOf(h).Load(); other != nil && other.Handle != object {
+			return nil
+		}
 	}
 	if _, ok := object.(*udat.IA); ok {
 		C.dats_get_ia_handle(C.DAT_IA_HANDLE(h), (*C.DAT_IA_HANDLE)(&h))

@@ -22,6 +22,8 @@ func godat_psp_create(h C.DAT_IA_HANDLE, qual C.DAT_CONN_QUAL, evdHandle C.DAT_E
 	case evdEntry == nil:
 		return badHandle(udat.SubHandleEVDCR)
 	}
+	e.ia.points.Lock()
+	defer e.ia.points.Unlock()
 	_, ret := create(e.ia, (*C.DAT_HANDLE)(out), 5, func() (*udat.PSP, error) {
 		return opened.CreatePSP(udat.ConnQual(qual), evd, udat.PSPFlags(flags))
 	})
@@ -41,6 +43,8 @@ func godat_psp_create_any(h C.DAT_IA_HANDLE, outQual *C.DAT_CONN_QUAL, evdHandle
 	case outQual == nil:
 		return badArgument(2)
 	}
+	e.ia.points.Lock()
+	defer e.ia.points.Unlock()
 	_, ret := create(e.ia, (*C.DAT_HANDLE)(out), 5, func() (*udat.PSP, error) {
 		qual, psp, err := opened.CreatePSPAny(evd, udat.PSPFlags(flags))
 		if err == nil {
@@ -78,14 +82,14 @@ func godat_rsp_create(h C.DAT_IA_HANDLE, qual C.DAT_CONN_QUAL, epHandle C.DAT_EP
 	case evdEntry == nil:
 		return badHandle(udat.SubHandleEVDCR)
 	}
+	e.ia.points.Lock()
+	defer e.ia.points.Unlock()
 	made, ret := create(e.ia, (*C.DAT_HANDLE)(out), 5, func() (*udat.RSP, error) {
 		return opened.CreateRSP(udat.ConnQual(qual), ep, evd)
 	})
 	if made != nil {
 		made.request = reserved{udat.ConnQual(qual), evdEntry, epHandle}
-		e.ia.mu.Lock()
 		e.ia.reserved = append(e.ia.reserved, made)
-		e.ia.mu.Unlock()
 	}
 	return ret
 }
@@ -99,10 +103,8 @@ type reserved struct {
 }
 
 // unreserve removes the first reserved service point for which match returns true. It returns the
-// handle of that service point, or nil if match returns true for none.
+// handle of that service point, or nil if match returns true for none. ia.points is held.
 func (ia *adapter) unreserve(match func(*entry) bool) C.DAT_HANDLE {
-	ia.mu.Lock()
-	defer ia.mu.Unlock()
 	i := slices.IndexFunc(ia.reserved, match)
 	if i < 0 {
 		return nil
@@ -112,10 +114,15 @@ func (ia *adapter) unreserve(match func(*entry) bool) C.DAT_HANDLE {
 	return C.DAT_HANDLE(e.c)
 }
 
-// requested removes the reserved service point that received a request, and returns its handle. evd
-// is the dispatcher of the request.
-func (ia *adapter) requested(qual udat.ConnQual, evd *entry) C.DAT_HANDLE {
-	return ia.unreserve(func(e *entry) bool { return e.request.qual == qual && e.request.evd == evd })
+// requested returns the handle of the service point that received the request ev, and removes a
+// reserved one. evd is the dispatcher of the request.
+func (ia *adapter) requested(ev *udat.Event, evd *entry) C.DAT_HANDLE {
+	ia.points.Lock()
+	defer ia.points.Unlock()
+	if ev.Object != nil {
+		return handleOf(ev.Object)
+	}
+	return ia.unreserve(func(e *entry) bool { return e.request.qual == ev.ConnQual() && e.request.evd == evd })
 }
 
 // With C DAPL a reserved service point stays valid after its request has arrived, and programs
@@ -143,7 +150,9 @@ func godat_rsp_free(h C.DAT_RSP_HANDLE) C.DAT_RETURN {
 		err = nil
 	}
 	if err == nil {
+		e.ia.points.Lock()
 		e.ia.unreserve(func(other *entry) bool { return other == e })
+		e.ia.points.Unlock()
 	}
 	return e.freed(err)
 }

@@ -96,6 +96,7 @@ func dapltest(name, test string) program {
 		quit: "dapltest -T Q -s ADDR -D IA", passes: "Total WQE", served: "Server: Transaction Test Finished"}
 	if kind == "P" {
 		p.passes, p.served = "Operation Throughput", "Server: Finished performance test.  Exiting."
+		p.note = sendsFirst
 	}
 	return p
 }
@@ -147,7 +148,14 @@ func srq(own, note string, bound time.Duration) program {
 		server: "dtestsrq -P IA " + flags, client: "dtestsrq -P IA -h ADDR " + flags}
 }
 
-const leftObjects = "in some runs, on soft-RoCE with objects that are not freed when the server closes the adapter"
+const (
+	leftObjects = "in some runs, on soft-RoCE with objects that are not freed when the server closes the adapter"
+	noQueue     = leftObjects + ";\n  on soft-iWARP it crashes, in dat_evd_create or a post, after a queue could not be " +
+		"made:\n  the server in 8 of 8 runs C, C, and the client in 8 of 8 with a server on `tcp`"
+	sendsFirst = "in some runs (2 of 58). The server sends first, which iWARP forbids: if the message is there\n" +
+		"  when the client reads the answer to its request, soft-iWARP fails the connection, the server's\n" +
+		"  operations fail (dapltest calls every status but a flush LengthError), the client does not end"
+)
 
 // Left out are the switches -u and -U of dtestx (datagrams, which neither the C library over
 // rdma_cm nor godat has), -p (it only prints) and -q (it does not connect).
@@ -184,13 +192,13 @@ var cases = []program{
 	dapltest("RW RR 1 byte", "T -i 100 -t 1 -w 1 -V client RW 1 server RR 1"),
 	dapltest("RW RR 1 MiB", "T -i 20 -t 1 -w 1 -V client RW 1048576 server RR 1048576"),
 	dapltest("32 threads", "T -i 20 -t 32 -w 1 -V client SR 1024 server SR 1024").noted(leftObjects),
-	dapltest("128 endpoints", "T -i 20 -t 32 -w 4 -V client SR 1024 server RW 1024 client RR 256").noted(leftObjects),
+	dapltest("128 endpoints", "T -i 20 -t 32 -w 4 -V client SR 1024 server RW 1024 client RR 256").noted(noQueue),
 	dapltest("SR -P", "T -i 100 -t 1 -w 1 -P client SR 4096 server SR 4096"),
 	dapltest("SR -r", "T -i 100 -t 1 -w 1 -r client SR 4096 server SR 4096"),
 	dapltest("SR -r -t 4 -w 4", "T -i 20 -t 4 -w 4 -r client SR 4096 server SR 4096"),
 	dapltest("RW", "P -i 100 -p 8 RW 4096"),
 	dapltest("RW 1 byte", "P -i 100 -p 8 RW 1"),
-	dapltest("RW 1 MiB", "P -i 20 -p 4 RW 1048576").noted("in some runs it does not end"),
+	dapltest("RW 1 MiB", "P -i 20 -p 4 RW 1048576"),
 	dapltest("RW -p 1", "P -i 100 -p 1 RW 4096"),
 	dapltest("RW -p 64", "P -i 200 -p 64 RW 4096"),
 	dapltest("RW -m p", "P -i 100 -p 8 -m p RW 4096"),
@@ -198,7 +206,7 @@ var cases = []program{
 	dapltest("RR 1 byte", "P -i 100 -p 4 RR 1"),
 	dapltest("RR -p 1", "P -i 100 -p 1 RR 4096"),
 	dapltest("RR -m p", "P -i 100 -p 4 -m p RR 4096"),
-	dapltest("RR 1 MiB", "P -i 20 -p 4 RR 1048576").noted("in some runs a send of its own fails with a length error"),
+	dapltest("RR 1 MiB", "P -i 20 -p 4 RR 1048576"),
 	feature("hwconn", ""),
 	feature("endpoint", ""),
 	feature("pz", ""),

@@ -655,6 +655,75 @@ static void check_reserved(const char *name)
 	is(dat_evd_free(requests), DAT_SUCCESS);
 }
 
+// A request may come before dat_psp_create has returned. Its event names the service point.
+
+enum { POINTS = 1000 };
+static DAT_EVD_HANDLE asked, asking;
+static DAT_PZ_HANDLE askers;
+static int answered, enough; // answered requests; whether the threads may end
+
+static void *ask(void *arg)
+{
+	DAT_EP_HANDLE ep;
+	DAT_EVENT ev;
+	DAT_COUNT more;
+
+	while (!__atomic_load_n(&enough, __ATOMIC_ACQUIRE)) { // most find no service point
+		is(dat_ep_create(ia, askers, DAT_HANDLE_NULL, DAT_HANDLE_NULL, asking, NULL, &ep), DAT_SUCCESS);
+		is(dat_ep_connect(ep, ia_attr.ia_address_ptr, QUAL + 4, PATIENCE, 0, NULL, DAT_QOS_BEST_EFFORT,
+				  DAT_CONNECT_DEFAULT_FLAG),
+		   DAT_SUCCESS);
+		is(dat_evd_wait(asking, PATIENCE, 1, &ev, &more), DAT_SUCCESS);
+		is(dat_ep_free(ep), DAT_SUCCESS);
+	}
+	return NULL;
+}
+
+static void *answer(void *arg)
+{
+	DAT_CR_ARRIVAL_EVENT_DATA *d;
+	DAT_EVENT ev;
+	DAT_COUNT more;
+
+	for (;;) {
+		if (dat_evd_wait(asked, SECOND / 100, 1, &ev, &more) != DAT_SUCCESS) {
+			if (__atomic_load_n(&enough, __ATOMIC_ACQUIRE) == 2)
+				return NULL;
+			continue;
+		}
+		d = &ev.event_data.cr_arrival_event_data;
+		must(d->sp_handle.psp_handle != DAT_HANDLE_NULL);
+		is(dat_cr_reject(d->cr_handle, 0, NULL), DAT_SUCCESS);
+		__atomic_add_fetch(&answered, 1, __ATOMIC_RELEASE);
+	}
+}
+
+static void check_requests(void)
+{
+	pthread_t client, server;
+	DAT_PSP_HANDLE psp;
+
+	is(dat_pz_create(ia, &askers), DAT_SUCCESS);
+	is(dat_evd_create(ia, 64, DAT_HANDLE_NULL, DAT_EVD_CR_FLAG, &asked), DAT_SUCCESS);
+	is(dat_evd_create(ia, 8, DAT_HANDLE_NULL, DAT_EVD_CONNECTION_FLAG, &asking), DAT_SUCCESS);
+	must(!pthread_create(&client, NULL, ask, NULL) && !pthread_create(&server, NULL, answer, NULL));
+	for (int i = 0; i < POINTS; i++) {
+		int before = __atomic_load_n(&answered, __ATOMIC_ACQUIRE);
+
+		is(dat_psp_create(ia, QUAL + 4, asked, DAT_PSP_CONSUMER_FLAG, &psp), DAT_SUCCESS);
+		while (__atomic_load_n(&answered, __ATOMIC_ACQUIRE) == before)
+			usleep(50);
+		is(dat_psp_free(psp), DAT_SUCCESS);
+	}
+	__atomic_store_n(&enough, 1, __ATOMIC_RELEASE);
+	pthread_join(client, NULL);
+	__atomic_store_n(&enough, 2, __ATOMIC_RELEASE);
+	pthread_join(server, NULL);
+	is(dat_evd_free(asked), DAT_SUCCESS);
+	is(dat_evd_free(asking), DAT_SUCCESS);
+	is(dat_pz_free(askers), DAT_SUCCESS);
+}
+
 static void on_signal(int sig) {}
 
 static DAT_EVD_HANDLE agent_evd;
@@ -809,6 +878,7 @@ int main(int argc, char **argv)
 		check_extension();
 		check_no_attributes(&a);
 		check_reserved(argv[1]);
+		check_requests();
 		check_waits(&a);
 		check_threads();
 	}

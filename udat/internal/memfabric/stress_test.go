@@ -1,8 +1,10 @@
 package memfabric
 
 import (
+	"bytes"
 	"encoding/binary"
 	"runtime"
+	"sort"
 	"sync"
 	"testing"
 	"time"
@@ -144,27 +146,29 @@ func TestCloseInMidTransfer(t *testing.T) {
 	}
 }
 
-// When Close of a queue pair or of a region returns, a copy that was running has ended.
+// When Close of a queue pair or of a region returns, a copy that was running has ended, and nothing
+// more of it comes.
 func TestCloseWaitsForTheCopy(t *testing.T) {
-	for _, what := range []string{"queue pair", "region", "region of the poster"} {
+	for what, st := range map[string]fabric.Status{"queue pair": fabric.StatusRetryExceeded,
+		"region": fabric.StatusRemoteAccess, "region of the poster": fabric.StatusLocalProt} {
 		noGoroutinesLeft(t)
 		const size = 64 << 20
 		a, b := pair(t, endOptions{bytes: size})
 		for i := range a.mem {
 			a.mem[i] = 1
 		}
-		last := b.mem[size-1:]
 		a.remote(1, fabric.OpWrite, b.at(0, 0), a.at(0, size))
 		for peek(unsafe.SliceData(b.mem)) == 0 {
 			runtime.Gosched()
 		}
-		before := peek(unsafe.SliceData(last))
 		closing := map[string]closer{"queue pair": b.qp, "region": b.mr, "region of the poster": a.mr}[what]
 		assert.NilError(t, closing.Close())
-		if before == 0 { // else the copy was too fast to be caught
-			assert.Equal(t, peek(unsafe.SliceData(last)), byte(1), what)
+		begun := sort.Search(size/turn, func(i int) bool { return peek(&b.mem[i*turn]) == 0 })
+		assert.Equal(t, peek(&b.mem[begun*turn-1]), byte(1), what)
+		if got := a.completions(1)[0].Status; got != fabric.StatusSuccess { // else the copy was too fast to be caught
+			assert.Equal(t, got, st, what)
+			assert.Equal(t, bytes.IndexByte(b.mem, 0), begun*turn, what)
 		}
-		a.completion(1, fabric.StatusSuccess)
 	}
 }
 

@@ -8,11 +8,16 @@ import (
 // engine is the transport of a device: one goroutine, which executes the send queues of the
 // device's queue pairs, and also does the target's part of each request. It never blocks for one
 // queue pair. A queue pair that has to wait is queued again by a timer, or by the event that it
-// waits for.
+// waits for. A queue pair that has much to move is queued again after each turn.
 type engine struct {
-	out softnic.Outbound
-	in  softnic.Inbound
+	out  softnic.Outbound
+	in   softnic.Inbound
+	left uint64 // bytes that the queue pair may still move in this turn
 }
+
+// turn is how many bytes a queue pair moves before the others have their turn. A longer write or
+// read goes in parts. A longer send does not, because it holds a receive.
+const turn = 256 << 10
 
 func (e *engine) run(list *readyList) {
 	defer close(list.done)
@@ -33,13 +38,18 @@ func (e *engine) run(list *readyList) {
 	}
 }
 
-// step executes or flushes, in order, the requests that are posted by now. A request that is posted
-// later queues the link again.
+// step executes or flushes, in order, the requests that are posted by now, as many as fit in a
+// turn. A request that is posted later queues the link again.
 func (e *engine) step(l *link) {
 	q := l.qp
+	e.left = turn
 	for range q.Sends().Len() {
 		if !q.Connected() {
 			break
+		}
+		if e.left == 0 {
+			l.Wake()
+			return
 		}
 		s := q.Sends().First()
 		st, done := e.execute(l, s)
@@ -68,29 +78,38 @@ func (e *engine) execute(l *link, s *softnic.Slot) (st fabric.Status, done bool)
 			return st, true
 		}
 	}
-	if st = e.attempt(l, s); st == noAnswer || st == softnic.NotReady {
+	switch st = e.attempt(l, s); st {
+	case noAnswer, softnic.NotReady:
 		return l.retry(st)
+	case unfinished:
+		l.Wake()
+		return st, false
 	}
 	return st, true
 }
 
-// attempt tries to execute a request, once.
+// attempt tries to execute a request, or the next part of it, once.
 func (e *engine) attempt(l *link, s *softnic.Slot) fabric.Status {
 	if st, local := l.qp.Local(s); local {
 		return st
 	}
-	payload, st := l.qp.Payload(&e.out, s, 0, s.Length)
+	n := s.Length - l.try.moved
+	if op := s.WR.Opcode; n > e.left && (op == fabric.OpWrite || op == fabric.OpRead) {
+		n = e.left
+	}
+	payload, st := l.qp.Payload(&e.out, s, l.try.moved, n)
 	if st == fabric.StatusSuccess {
-		st = e.exchange(l, s, payload)
+		st = e.exchange(l, s, payload, n)
 	}
 	e.out.Release()
 	e.in.Release()
+	e.left -= min(n, e.left)
 	return st
 }
 
-// exchange makes the peer's queue pair check a request, and moves the payload. It returns the
-// request's status.
-func (e *engine) exchange(l *link, s *softnic.Slot, payload [][]byte) fabric.Status {
+// exchange makes the peer's queue pair check a request, and moves n bytes of the payload. It
+// returns the request's status.
+func (e *engine) exchange(l *link, s *softnic.Slot, payload [][]byte, n uint64) fabric.Status {
 	p, in := l.peer.Load(), &e.in
 	p.qp.In.Lock()
 	defer p.qp.In.Unlock()
@@ -102,10 +121,19 @@ func (e *engine) exchange(l *link, s *softnic.Slot, payload [][]byte) fabric.Sta
 	if st := p.qp.Begin(in, l); st != fabric.StatusSuccess {
 		return st
 	}
+	if n < s.Length { // a part of a write or a read, whose place is one piece
+		place := in.Place()
+		place[0] = place[0][l.try.moved:][:n]
+	}
 	if softnic.Sinks(s.WR.Opcode) {
 		softnic.Transfer(payload, in.Place())
 	} else {
 		softnic.Transfer(in.Place(), payload)
+	}
+	if l.try.moved+n < s.Length {
+		l.try.sent = true
+		l.try.moved += n
+		return unfinished
 	}
 	p.qp.Finish(in)
 	return fabric.StatusSuccess

@@ -19,10 +19,14 @@ const (
 // one with softnic.NotReady.
 const noAnswer = softnic.NotReady + 1
 
+// unfinished means that a part of the request was executed.
+const unfinished = noAnswer + 1
+
 // try is the progress of the oldest request, if that request has to wait.
 type try struct {
-	placed    bool // counted in reads and readDone
-	sent      bool // the request has been tried, and waits for the peer
+	placed    bool   // counted in reads and readDone
+	sent      bool   // the request has been tried, and waits for the peer or for its turn
+	moved     uint64 // bytes of the request that have been moved
 	lost, rnr patience
 }
 
