@@ -14,6 +14,7 @@ func (c *Conn) writeError() error {
 	case c.closed:
 		return net.ErrClosed
 	case c.out.fin || c.peerGone:
+		c.wasted = true // also the next Write fails
 		return syscall.EPIPE
 	case c.state == stateDead:
 		return c.err
