@@ -19,8 +19,9 @@ const (
 // device has all of it, but at most for half a second, or for 20 ms while the peer has no room. On
 // TCP a peer's process that is stopped confirms nothing, so Close takes that half a second. After
 // that the rest is sent in the background as the peer reads, for up to 5 minutes or the time of
-// [Conn.SetLinger]. [Drain] waits for the rest, and the Logger reports bytes that could not be
-// delivered. The garbage collector does not free connections: the program must close each.
+// [Conn.SetLinger]; a peer that reads nothing and goes on writing, more than 16 MiB, breaks the
+// connection. [Drain] waits for the rest, and the Logger reports bytes that could not be delivered.
+// The garbage collector does not free connections: the program must close each.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
