@@ -90,7 +90,8 @@ func (c *Conn) drop() {
 	c.freeRead()
 }
 
-// wasteMost is how many bytes the peer may send after Close while it reads nothing. TCP allows none.
+// wasteMost is how many bytes the peer may send after Close while it reads nothing. With TCP it is
+// none.
 const wasteMost = 16 << 20
 
 // discarded counts n bytes that have been discarded. A peer that goes on writing and never reads
