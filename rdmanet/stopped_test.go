@@ -36,3 +36,24 @@ func TestPeerStopped(t *testing.T) {
 		expectEnd(t, ended)
 	})
 }
+
+// TestCloseToStoppedPeers closes connections to stopped processes, as http.Server.Shutdown does.
+// The Closes together take little more than the first.
+func TestCloseToStoppedPeers(t *testing.T) {
+	const dev, n = "tcp:127.0.0.1", 6
+	var conns []*rdmanet.Conn
+	for range n {
+		c, cmd := otherProcess(t, dev, rdmanet.ListenConfig{})
+		assert.NilError(t, cmd.Process.Signal(syscall.SIGSTOP))
+		conns = append(conns, c)
+	}
+	start, first := time.Now(), time.Duration(0)
+	for _, c := range conns {
+		assert.NilError(t, c.Close())
+		if first == 0 {
+			first = time.Since(start)
+		}
+	}
+	all := time.Since(start)
+	assert.Assert(t, all < 3*first, "%d take %v, the first %v", n, all, first)
+}
