@@ -115,7 +115,7 @@ func (c *Conn) freeRead() {
 
 // growRecv registers a ring of the full size and offers it to the peer.
 func (c *Conn) growRecv() {
-	m, err := c.newMemory(c.cfg.readBuffer, udat.PrivRemoteWrite)
+	m, err := c.newFullRing(c.cfg.readBuffer, udat.PrivRemoteWrite)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer c.unpin()

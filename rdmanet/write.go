@@ -58,7 +58,7 @@ func (c *Conn) growSend() {
 		return
 	}
 	c.mu.Unlock()
-	m, err := c.newMemory(c.cfg.writeBuffer, 0)
+	m, err := c.newFullRing(c.cfg.writeBuffer, 0)
 	c.mu.Lock()
 	if err != nil {
 		c.cfg.logGrowth("WriteBuffer", c.cfg.writeBuffer, c.remote, err)
