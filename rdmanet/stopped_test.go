@@ -38,9 +38,14 @@ func TestPeerStopped(t *testing.T) {
 }
 
 // TestCloseToStoppedPeers closes connections to stopped processes, as http.Server.Shutdown does.
-// The Closes together take little more than the first.
+// The Closes together take little more than the first, which is already shorter if a test before
+// this one has closed in vain.
 func TestCloseToStoppedPeers(t *testing.T) {
-	const dev, n = "tcp:127.0.0.1", 6
+	const (
+		dev       = "tcp:127.0.0.1"
+		n         = 6
+		closeMost = 500 * time.Millisecond
+	)
 	var conns []*rdmanet.Conn
 	for range n {
 		c, cmd := otherProcess(t, dev, rdmanet.ListenConfig{})
@@ -55,5 +60,5 @@ func TestCloseToStoppedPeers(t *testing.T) {
 		}
 	}
 	all := time.Since(start)
-	assert.Assert(t, all < 3*first, "%d take %v, the first %v", n, all, first)
+	assert.Assert(t, all < 3*first+closeMost, "%d take %v, the first %v", n, all, first)
 }
