@@ -119,8 +119,8 @@ func (c events) disconnected(ev *udat.Event) {
 	c.fail(err)
 }
 
-// ended returns the error of a connection that has ended, by its cause. As over TCP, a peer that has
-// vanished is ETIMEDOUT or EHOSTUNREACH, and any other end is ECONNRESET.
+// ended returns the error of a connection that has ended, by its cause. As over TCP, a peer that
+// has vanished is ETIMEDOUT or EHOSTUNREACH, and any other end is ECONNRESET.
 func ended(cause error) error {
 	switch {
 	case errors.Is(cause, syscall.ETIMEDOUT):
