@@ -69,7 +69,7 @@ func (c *Conn) place(n uint64) error {
 	in.placed += n
 	if c.closed || in.unwanted {
 		c.drop()
-		return nil
+		return c.discarded(n)
 	}
 	c.wake(&c.readable)
 	if in.growth == growthNone && in.most > in.ring.cur.size && in.told-in.placed < in.window/2 {
@@ -90,6 +90,22 @@ func (c *Conn) drop() {
 	c.freeRead()
 }
 
+// wasteMost is how many bytes the peer may send after Close while it reads nothing. With TCP it is
+// none.
+const wasteMost = 16 << 20
+
+// discarded counts n bytes that have been discarded. A peer that goes on writing and never reads
+// would keep this end busy until lingering ends.
+func (c *Conn) discarded(n uint64) error {
+	if !c.closed {
+		return nil
+	}
+	if c.in.waste += n; c.in.waste > wasteMost {
+		return fmt.Errorf("%d bytes since Close, and it reads nothing", c.in.waste)
+	}
+	return nil
+}
+
 // freeRead frees the memory of data that has been read, so that the peer may write there again.
 func (c *Conn) freeRead() {
 	if !c.in.lent {
@@ -99,7 +115,7 @@ func (c *Conn) freeRead() {
 
 // growRecv registers a ring of the full size and offers it to the peer.
 func (c *Conn) growRecv() {
-	m, err := c.newMemory(c.cfg.readBuffer, udat.PrivRemoteWrite)
+	m, err := c.newFullRing(c.cfg.readBuffer, udat.PrivRemoteWrite)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer c.unpin()
@@ -141,6 +157,9 @@ func (c *Conn) control(m control) error {
 	}
 	if most := out.position + uint64(c.peer.ring.size); m.limit < out.limit || m.limit > most {
 		return fmt.Errorf("bytes up to %d may be written, must be from %d to %d", m.limit, out.limit, most)
+	}
+	if m.limit > out.limit {
+		c.in.waste = 0
 	}
 	out.limit = m.limit
 	switch m.kind {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"sync"
 	"time"
 )
 
@@ -14,14 +15,47 @@ const (
 	closeMost  = 500 * time.Millisecond
 )
 
+// silence shortens the waits of Closes one after another whose peers are all stopped, as
+// http.Server.Shutdown calls them: each that has waited in vain halves the limit of the next, until
+// none has for silenceTime.
+type silence struct {
+	mu   sync.Mutex
+	vain int
+	last time.Time
+}
+
+const silenceTime = 5 * time.Second
+
+var closing silence // of all connections of this process
+
+// most returns how long a Close may wait.
+func (s *silence) most() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.last) > silenceTime {
+		s.vain = 0
+	}
+	return closeMost >> min(s.vain, 9)
+}
+
+// inVain records that a Close has waited in vain.
+func (s *silence) inVain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.vain++
+	s.last = time.Now()
+}
+
 // Close closes the connection. Blocked calls return net.ErrClosed. Data that has arrived and was
 // not read is discarded. Data that was written is still delivered: Close waits until the peer's
 // device has all of it. It waits for at most half a second, and for only 20 ms if the peer has no
-// room. On TCP a stopped process at the peer confirms nothing, so Close takes the half second. What
-// the peer's device does not have by then is sent in the background as the peer reads, for up to 5
-// minutes. [Conn.SetLinger] selects other times. [Drain] waits for this data, and the Logger
-// reports bytes that could not be delivered. The garbage collector does not free connections: the
-// program must close each.
+// room. On TCP a stopped process at the peer confirms nothing, so Close takes the half second.
+// After a Close that has waited in vain, the next ones wait for a shorter time. What the peer's
+// device does not have by then is sent in the background as the peer reads, for up to 5 minutes.
+// [Conn.SetLinger] selects other times. If the peer sends more than 16 MiB meanwhile and reads
+// nothing, the connection breaks. [Drain] waits for this data, and the Logger reports bytes that
+// could not be delivered. The garbage collector does not free connections: the program must close
+// each.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,24 +93,27 @@ func (c *Conn) awaitClose() {
 		return
 	}
 	progress := func() uint64 { return c.out.posted + c.out.done }
-	began, last := time.Now(), progress()
+	began, last, most := time.Now(), progress(), closing.most()
 	over := false
 	var stop func() bool
 	var check func()
 	check = func() {
 		now := progress()
-		over = now == last && c.starved() || time.Since(began) > closeMost
+		over = now == last && c.starved() || time.Since(began) >= most
 		if last = now; over {
 			c.wake(&c.writable)
 		} else {
-			stop = c.within(closePause, check)
+			stop = c.within(min(closePause, most), check)
 		}
 	}
-	stop = c.within(closePause, check)
+	stop = c.within(min(closePause, most), check)
 	for c.state != stateDead && !over && (c.out.closeAt == 0 || c.out.done < c.out.closeAt) {
 		c.wait(&c.writable)
 	}
 	stop()
+	if over {
+		closing.inVain()
+	}
 }
 
 // starved reports whether there are bytes to send for which the peer has no room. It returns false

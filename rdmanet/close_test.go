@@ -39,6 +39,36 @@ func TestCloseDeliversAll(t *testing.T) {
 	})
 }
 
+// TestCloseBesideWriter closes with bytes for which the peer has no room, while the peer writes. If
+// it reads at last it gets all; if it only writes, its Write fails in the end, as over TCP.
+func TestCloseBesideWriter(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for _, reads := range []bool{true, false} {
+			client, server := pair(t, dev, rdmanet.Dialer{}, rdmanet.ListenConfig{})
+			assert.NilError(t, server.SetWriteDeadline(time.Now().Add(100*time.Millisecond)))
+			written, err := server.Write(make([]byte, 4<<20))
+			assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+			assert.NilError(t, server.Close())
+			assert.NilError(t, client.SetDeadline(time.Now().Add(patience)))
+			if reads {
+				_, err = client.Write(make([]byte, 8<<20))
+				assert.NilError(t, err)
+				got, err := io.ReadAll(onlyReader{client})
+				assert.NilError(t, err)
+				assert.Equal(t, len(got), written)
+				continue
+			}
+			n := 0
+			err = nil
+			for total := 0; err == nil; total += n {
+				n, err = client.Write(make([]byte, 1<<20))
+				assert.Assert(t, total < 64<<20, "%d bytes", total)
+			}
+			assert.ErrorIs(t, err, syscall.ECONNRESET)
+		}
+	})
+}
+
 // TestCloseBeforeAccept has clients that write and close before the server accepts. The server must
 // read all bytes, and no client may report lost bytes.
 func TestCloseBeforeAccept(t *testing.T) {

@@ -60,6 +60,10 @@ const (
 	stateDead
 )
 
+// freeing and growing limit how many connections are freed, and how many rings are registered, at
+// the same time, because each blocks a thread, and Go keeps threads: 1,000 peers may end at once.
+var freeing, growing = make(chan struct{}, 32), make(chan struct{}, 16)
+
 // free frees the connection's resources. No call may use its memory any more.
 func (c *Conn) free() {
 	if c.ep != nil {
@@ -211,7 +215,9 @@ func (c *Conn) release() {
 	go func() {
 		c.rmu.Lock()
 		c.wmu.Lock()
+		freeing <- struct{}{}
 		c.free()
+		<-freeing
 		c.wmu.Unlock()
 		c.rmu.Unlock()
 	}()

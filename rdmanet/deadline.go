@@ -1,6 +1,7 @@
 package rdmanet
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"syscall"
@@ -54,3 +55,9 @@ type timeoutError struct{ error }
 func (timeoutError) Timeout() bool { return true }
 
 func (e timeoutError) Unwrap() error { return e.error }
+
+// lateError is the error of a Dial whose time is over. It matches context.DeadlineExceeded, as over
+// TCP, also if the Dialer's Timeout has ended it.
+type lateError struct{ timeoutError }
+
+func (lateError) Is(target error) bool { return target == context.DeadlineExceeded }

@@ -94,7 +94,8 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 // them in order, each with a share of the time. If the peer refuses because it has too many
 // requests, or does not answer for as long as the device waits, Dial tries again until its time is
 // over. The error is a [*net.OpError]. In its chain is syscall.ECONNREFUSED, ETIMEDOUT,
-// EHOSTUNREACH or EMFILE, [ErrNoDevice], or the error of ctx.
+// EHOSTUNREACH or EMFILE, [ErrNoDevice], or the error of ctx. When the time is over it is
+// context.DeadlineExceeded.
 func (d *Dialer) Dial(ctx context.Context, network, address string) (*Conn, error) {
 	return d.dialAll(ctx, network, address, false)
 }
@@ -152,7 +153,7 @@ func (d *Dialer) dialEach(ctx context.Context, network string, cfg config, devic
 
 func dialError(network string, to net.Addr, err error) error {
 	if errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, context.DeadlineExceeded) {
-		err = timeoutError{err}
+		err = lateError{timeoutError{err}}
 	}
 	return &net.OpError{Op: "dial", Net: network, Addr: to, Err: err}
 }

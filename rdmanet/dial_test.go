@@ -23,6 +23,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/rdmanet"
+	"github.com/godat/godat/udat"
 )
 
 // TestDialEndsAsItSucceeds ends the context of a Dial at the moment at which the Dial succeeds, by
@@ -182,6 +183,30 @@ func TestBacklog(t *testing.T) {
 		_, err := (&rdmanet.ListenConfig{Device: dev, Backlog: -1}).Listen(t.Context(), "rdma", ":0")
 		assert.ErrorContains(t, err, "Backlog is -1, must be from 0 to 65536")
 	})
+}
+
+// TestDialTimeIsOver dials a peer that does not answer: the error is that of a deadline, whether of
+// the context or of the Dialer, as over TCP.
+func TestDialTimeIsOver(t *testing.T) {
+	for _, dev := range []string{"mem0", "tcp:127.0.0.1"} {
+		ia, err := udat.Open(dev)
+		assert.NilError(t, err)
+		defer ia.Close(udat.CloseAbrupt)
+		requests, err := ia.CreateEVD(8, udat.EVDCR, nil)
+		assert.NilError(t, err)
+		qual, _, err := ia.CreatePSPAny(requests, udat.PSPConsumer)
+		assert.NilError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		silent := fmt.Sprint("127.0.0.1:", qual)
+		_, ofContext := (&rdmanet.Dialer{Device: dev}).Dial(ctx, "rdma", silent)
+		_, ofDialer := (&rdmanet.Dialer{Device: dev, Timeout: 100 * time.Millisecond}).Dial(t.Context(), "rdma", silent)
+		for _, err := range []error{ofContext, ofDialer} {
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+			var timeout net.Error
+			assert.Assert(t, errors.As(err, &timeout) && timeout.Timeout(), "%v", err)
+		}
+	}
 }
 
 // TestDialContextOfTransport uses DialContext as http.Transport does: it names networks of TCP. It

@@ -2,7 +2,10 @@ package rdmanet
 
 import (
 	"errors"
+	"fmt"
+	"net"
 	"os"
+	"syscall"
 	"testing"
 	"time"
 
@@ -129,4 +132,31 @@ func TestClosedIsForgotten(t *testing.T) {
 	pool.mu.Lock()
 	defer pool.mu.Unlock()
 	assert.Equal(t, len(pool.list), 0)
+}
+
+// TestEnded: a connection whose peer has vanished has the errors of TCP.
+func TestEnded(t *testing.T) {
+	for _, e := range []struct {
+		cause   error
+		is      syscall.Errno
+		timeout bool
+	}{
+		{nil, syscall.ECONNRESET, false},
+		{syscall.ECONNRESET, syscall.ECONNRESET, false},
+		{syscall.EIO, syscall.ECONNRESET, false},
+		{syscall.ETIMEDOUT, syscall.ETIMEDOUT, true},
+		{syscall.EHOSTUNREACH, syscall.EHOSTUNREACH, false},
+	} {
+		cause := e.cause
+		if cause != nil {
+			cause = fmt.Errorf("broken: %w", cause)
+		}
+		err := error(&net.OpError{Op: "read", Err: ended(cause)})
+		assert.ErrorIs(t, err, e.is)
+		assert.Equal(t, errors.Is(err, syscall.ECONNRESET), e.is == syscall.ECONNRESET)
+		assert.Equal(t, err.(net.Error).Timeout(), e.timeout)
+		if cause != nil {
+			assert.ErrorIs(t, err, e.cause)
+		}
+	}
 }

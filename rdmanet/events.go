@@ -91,7 +91,7 @@ func (c events) established(ev *udat.Event) {
 func (c events) disconnected(ev *udat.Event) {
 	cause := ev.Err()
 	if c.state != stateConnecting {
-		c.fail(c.unlessAnswered(withErrno(cause, syscall.ECONNRESET)))
+		c.fail(c.unlessAnswered(ended(cause)))
 		return
 	}
 	errno := syscall.ECONNREFUSED
@@ -117,6 +117,18 @@ func (c events) disconnected(ev *udat.Event) {
 		err = errBusy{err}
 	}
 	c.fail(err)
+}
+
+// ended returns the error of a connection that has ended, by its cause. As over TCP, a peer that
+// has vanished is ETIMEDOUT or EHOSTUNREACH, and any other end is ECONNRESET.
+func ended(cause error) error {
+	switch {
+	case errors.Is(cause, syscall.ETIMEDOUT):
+		return timeoutError{cause}
+	case errors.Is(cause, syscall.EHOSTUNREACH):
+		return cause
+	}
+	return withErrno(cause, syscall.ECONNRESET)
 }
 
 // mayPass reports whether a connection could not be established because the listener is busy. The

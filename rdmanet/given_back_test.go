@@ -305,3 +305,45 @@ func TestLossIsLogged(t *testing.T) {
 	}
 	Drain(t.Context()) // clears the sum
 }
+
+// TestFewAtOnce: a connection is freed, and a ring grows, only when few others are at that moment.
+func TestFewAtOnce(t *testing.T) {
+	client, server := ends(t)
+	fill := func(c chan struct{}) {
+		for range cap(c) {
+			c <- struct{}{}
+		}
+	}
+	drain := func(c chan struct{}) {
+		for range cap(c) {
+			<-c
+		}
+	}
+	size := func(c *Conn) int { return c.Stats().WriteBuffer }
+
+	fill(growing)
+	first := size(client)
+	written := make(chan error, 1)
+	go func() {
+		_, err := client.Write(make([]byte, 64<<10))
+		written <- err
+	}()
+	time.Sleep(50 * time.Millisecond)
+	assert.Equal(t, size(client), first)
+	drain(growing)
+	assert.NilError(t, <-written)
+	assert.Assert(t, size(client) > first)
+
+	fill(freeing)
+	server.SetLinger(0)
+	server.Close()
+	dispatched := func() bool {
+		server.d.mu.Lock()
+		defer server.d.mu.Unlock()
+		return server.d.handlers[server.ep] != nil
+	}
+	time.Sleep(50 * time.Millisecond)
+	assert.Assert(t, dispatched())
+	drain(freeing)
+	eventually(t, "the connection is not freed", func() bool { return !dispatched() })
+}

@@ -72,6 +72,13 @@ func (c *Conn) newMemory(size int, rights udat.MemPriv) (memory, error) {
 	return memory{l, 0, uint64(size)}, err
 }
 
+// newFullRing is newMemory for a ring that replaces the first, small one.
+func (c *Conn) newFullRing(size int, rights udat.MemPriv) (memory, error) {
+	growing <- struct{}{}
+	defer func() { <-growing }()
+	return c.newMemory(size, rights)
+}
+
 // createEP creates the endpoint on a dispatcher that has room for it.
 func (c *Conn) createEP(h handler) error {
 	attr := udat.EPAttr{

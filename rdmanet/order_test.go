@@ -51,6 +51,24 @@ func TestWriteAfterPeerClose(t *testing.T) {
 	})
 }
 
+// TestBlockedWriteAtPeerClose: a Write that is blocked when the peer closes is EPIPE, and so is the
+// next, which must not succeed behind the gap.
+func TestBlockedWriteAtPeerClose(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		client, server := pair(t, dev, rdmanet.Dialer{}, rdmanet.ListenConfig{})
+		ended := make(chan error, 1)
+		go func() {
+			_, err := client.Write(make([]byte, 4<<20))
+			ended <- err
+		}()
+		time.Sleep(100 * time.Millisecond)
+		assert.NilError(t, server.Close())
+		assert.ErrorIs(t, <-ended, syscall.EPIPE)
+		_, err := client.Write([]byte("x"))
+		assert.ErrorIs(t, err, syscall.EPIPE)
+	})
+}
+
 // TestCloseRead: CloseRead ends Reads, also one that is blocked. The peer can still write, and so
 // can this end.
 func TestCloseRead(t *testing.T) {

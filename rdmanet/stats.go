@@ -15,7 +15,7 @@ type Stats struct {
 	RoundTrip     time.Duration // round-trip time of the last answered probe; 0: there is none
 	ReadBuffer    int           // current size of the receive ring in bytes
 	WriteBuffer   int           // current size of the send ring in bytes
-	BytesLost     uint64        // bytes that Write has accepted and that were lost after Close
+	BytesLost     uint64        // bytes that Write has accepted and that were lost after Close; 0 after SetLinger(0)
 }
 
 // Stats returns the connection's figures.

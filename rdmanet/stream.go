@@ -15,6 +15,7 @@ type incoming struct {
 	reposted uint32   // receives of these messages that have been reposted
 	toldAt   uint32   // the value of reposted that was last reported to the peer
 	sentAt   uint64   // outgoing.appended when the program last read data
+	waste    uint64   // bytes discarded after Close since the peer has last read something
 	eof      bool     // the peer will write no more
 	unwanted bool     // CloseRead was called
 	lent     bool     // WriteTo or ReadFunc uses the memory that begins with byte freed

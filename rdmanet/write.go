@@ -14,6 +14,7 @@ func (c *Conn) writeError() error {
 	case c.closed:
 		return net.ErrClosed
 	case c.out.fin || c.peerGone:
+		c.wasted = true // also the next Write fails
 		return syscall.EPIPE
 	case c.state == stateDead:
 		return c.err
@@ -57,7 +58,7 @@ func (c *Conn) growSend() {
 		return
 	}
 	c.mu.Unlock()
-	m, err := c.newMemory(c.cfg.writeBuffer, 0)
+	m, err := c.newFullRing(c.cfg.writeBuffer, 0)
 	c.mu.Lock()
 	if err != nil {
 		c.cfg.logGrowth("WriteBuffer", c.cfg.writeBuffer, c.remote, err)

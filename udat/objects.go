@@ -471,7 +471,8 @@ func (r *RSP) object() *object {
 }
 
 // CR is a connection request that waits for an answer. Accept, Reject and Handoff answer it and
-// destroy it.
+// destroy it. Until then it keeps what it needs, on tcp a socket, also when the peer has given up:
+// answer each.
 type CR struct {
 	obj       object
 	request   fabric.Request

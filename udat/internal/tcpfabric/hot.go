@@ -288,17 +288,22 @@ func (l *link) readable(end bool) (more bool) {
 		l.ending.Store(true)
 	}
 	s := l.polled[ofReceives]
-	l.attended = s.queue.Waiting() || s.polls.Load() != l.seen[ofReceives]
+	waits := s.queue.Waiting()
+	l.attended = !waits && s.polls.Load() != l.seen[ofReceives]
 	waited := [2]bool{l.polled[0].queue.Brief(), l.polled[1].queue.Brief()}
 	_, more = l.receive(false)
+	if waits {
+		l.attended = l.delivered.Load() > l.told.Load()
+	}
 	l.warm(waited)
 	return more
 }
 
 func (l *link) writable() { l.run() }
 
-// rest acknowledges what has been received. If a caller waits for receives, the acknowledgement is
-// left to that caller's answer, to its next poll, or to the next tick.
+// rest acknowledges what has been received. If a caller polls, or waits and gets a receive, the
+// acknowledgement is left to that caller's answer, to its next poll, or to the next tick. A caller
+// that waits learns nothing of a write alone.
 func (l *link) rest() {
 	switch {
 	case l.hot.Load() != nil && !l.byWait.Load():

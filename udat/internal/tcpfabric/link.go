@@ -51,21 +51,22 @@ type link struct {
 	inside atomic.Bool // rx is at work; if the queue pair fails now, rx's caller flushes it
 
 	// From rx to tx.
-	greeted  atomic.Bool         // requests may be sent to the peer
-	segment  atomic.Int64        // the largest segment that the peer accepts
-	acked    atomic.Uint64       // this end's requests that the peer has executed
-	answered atomic.Uint64       // this end's reads and atomics that the peer has answered
-	executed atomic.Uint64       // the peer's requests that this end has executed
-	refusing atomic.Bool         // a request of the peer has been refused, so the queue pair must fail
-	ackNow   atomic.Bool         // the acknowledgement of executed must be sent now, even in a frame of its own
-	starved  atomic.Int32        // whether a request of the peer waits for a receive: a state of starvation
-	resumed  atomic.Bool         // ControlReady has come, so ControlResume must be sent
-	held     atomic.Bool         // ControlNotReady has come
-	verdict  atomic.Uint32       // the status for the oldest request that is not done; 0: none
-	end      atomic.Pointer[end] // how the peer's stream has ended; nil: it has not
-	lost     atomic.Bool         // requests in flight must fail
-	leaving  atomic.Bool         // this end has disconnected, or must do so now
-	killed   atomic.Bool         // the socket must be closed now
+	greeted   atomic.Bool         // requests may be sent to the peer
+	segment   atomic.Int64        // the largest segment that the peer accepts
+	acked     atomic.Uint64       // this end's requests that the peer has executed
+	answered  atomic.Uint64       // this end's reads and atomics that the peer has answered
+	executed  atomic.Uint64       // the peer's requests that this end has executed
+	delivered atomic.Uint64       // the value of executed after the latest that completed a receive
+	refusing  atomic.Bool         // a request of the peer has been refused, so the queue pair must fail
+	ackNow    atomic.Bool         // the acknowledgement of executed must be sent now, even in a frame of its own
+	starved   atomic.Int32        // whether a request of the peer waits for a receive: a state of starvation
+	resumed   atomic.Bool         // ControlReady has come, so ControlResume must be sent
+	held      atomic.Bool         // ControlNotReady has come
+	verdict   atomic.Uint32       // the status for the oldest request that is not done; 0: none
+	end       atomic.Pointer[end] // how the peer's stream has ended; nil: it has not
+	lost      atomic.Bool         // requests in flight must fail
+	leaving   atomic.Bool         // this end has disconnected, or must do so now
+	killed    atomic.Bool         // the socket must be closed now
 
 	// From tx to rx.
 	issued  atomic.Uint64 // requests sent
@@ -83,7 +84,7 @@ type link struct {
 	tx tx
 	rx rx
 
-	attended bool        // a caller waits for receives; only the poller uses it
+	attended bool        // a caller will answer or poll; only the poller uses it
 	eof      bool        // the connection has been told that the peer's stream has ended
 	linger   *time.Timer // bounds the steps from the queue pair's failure to the peer's end of the stream
 	rnr      *time.Timer // bounds the wait for a receive at the peer

@@ -202,6 +202,7 @@ func (x *rx) finish(l *link) {
 				x.refuse(l, iwarp.FaultInvalidate)
 			}
 			x.executed(l)
+			l.delivered.Store(l.executed.Load())
 		}
 	}
 }
