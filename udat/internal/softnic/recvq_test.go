@@ -3,6 +3,8 @@ package softnic
 import (
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"gotest.tools/v3/assert"
 
@@ -30,8 +32,8 @@ func post(t *testing.T, r *recvQueue, n int) {
 	assert.Equal(t, got, n)
 }
 
-// TestRecvQueueWakesOnce: receives wake each sender that waits at most once, also if it takes none
-// of them, or waits again because another has taken them.
+// TestRecvQueueWakesOnce: a receive wakes one sender that waits, the next receive the next one, also
+// if it was woken before and waits again because another has taken its receive.
 func TestRecvQueueWakesOnce(t *testing.T) {
 	var r recvQueue
 	r.init(4, 1)
@@ -40,15 +42,14 @@ func TestRecvQueueWakesOnce(t *testing.T) {
 		w := new(waits)
 		w.wake = func() {
 			var rx receive
-			if r.n > 0 {
-				r.pop(&rx, nil) // for somebody else
-			}
+			ok, _ := r.pop(&rx, nil) // for somebody else
+			assert.Assert(t, ok)
 			assert.Assert(t, !r.await(w))
 		}
 		all[i] = w
 		assert.Assert(t, !r.await(w))
 	}
-	for n := range 5 { // each time the next one
+	for n := range 5 {
 		post(t, &r, 1)
 		for i, w := range all {
 			want := n / len(all)
@@ -58,14 +59,43 @@ func TestRecvQueueWakesOnce(t *testing.T) {
 			assert.Equal(t, w.woken, want, "waiter %d after %d receives", i, n+1)
 		}
 	}
-	for _, w := range all {
-		w.woken, w.wake = 0, nil
-	}
-	post(t, &r, 1) // which stays
-	for i, w := range all {
-		assert.Equal(t, w.woken, 1, "waiter %d", i)
-	}
-	assert.Equal(t, len(r.waiters), 0)
+}
+
+// TestRecvQueueUntaken: a sender that was woken, and does not take its receive, does not keep the
+// others from it for long; meanwhile it is its turn, and not theirs. It is woken once.
+func TestRecvQueueUntaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r recvQueue
+		r.init(4, 1)
+		var all [5]*waits
+		for i := range all {
+			all[i] = new(waits)
+			assert.Assert(t, !r.await(all[i]))
+		}
+		woken := func(want ...int) {
+			t.Helper()
+			synctest.Wait()
+			for i, w := range all {
+				assert.Equal(t, w.woken, want[i], "waiter %d", i)
+			}
+		}
+		post(t, &r, 2)
+		woken(1, 1, 0, 0, 0)
+		assert.Assert(t, r.await(all[1]))
+		assert.Assert(t, !r.await(all[2]))
+		time.Sleep(untaken - 1)
+		woken(1, 1, 0, 0, 0)
+		var rx receive
+		r.pop(&rx, nil)
+		time.Sleep(1)
+		woken(1, 1, 1, 0, 0)
+		time.Sleep(untaken)
+		woken(1, 1, 1, 1, 0)
+		post(t, &r, 1)
+		woken(1, 1, 1, 1, 1)
+		time.Sleep(10 * untaken)
+		woken(1, 1, 1, 1, 1)
+	})
 }
 
 // TestRecvQueueOrder: senders are woken in the order in which they began to wait, as long as there
@@ -84,12 +114,12 @@ func TestRecvQueueOrder(t *testing.T) {
 		}}
 		assert.Assert(t, !r.await(all[i]))
 	}
-	assert.Assert(t, !r.await(all[0])) // it waits behind the others now
+	assert.Assert(t, !r.await(all[0])) // it keeps its place
 	r.forget(all[2])
 	r.forget(all[2])
 	post(t, &r, 2)
-	assert.Assert(t, slices.Equal(order, []int{1, 3}), "%v", order)
+	assert.Assert(t, slices.Equal(order, []int{0, 1}), "%v", order)
 	post(t, &r, 3)
-	assert.Assert(t, slices.Equal(order, []int{1, 3, 4, 0}), "%v", order)
+	assert.Assert(t, slices.Equal(order, []int{0, 1, 3, 4}), "%v", order)
 	assert.Equal(t, r.len(), 1)
 }
