@@ -2,6 +2,7 @@ package softnic
 
 import (
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,12 +14,12 @@ import (
 
 // waits is a Waker that counts, and does what the test says.
 type waits struct {
-	woken int
+	woken atomic.Int32
 	wake  func()
 }
 
 func (w *waits) Wake() {
-	w.woken++
+	w.woken.Add(1)
 	if w.wake != nil {
 		w.wake()
 	}
@@ -56,7 +57,7 @@ func TestRecvQueueWakesOnce(t *testing.T) {
 			if i <= n%len(all) {
 				want++
 			}
-			assert.Equal(t, w.woken, want, "waiter %d after %d receives", i, n+1)
+			assert.Equal(t, int(w.woken.Load()), want, "waiter %d after %d receives", i, n+1)
 		}
 	}
 }
@@ -76,7 +77,7 @@ func TestRecvQueueUntaken(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			for i, w := range all {
-				assert.Equal(t, w.woken, want[i], "waiter %d", i)
+				assert.Equal(t, int(w.woken.Load()), want[i], "waiter %d", i)
 			}
 		}
 		post(t, &r, 2)
