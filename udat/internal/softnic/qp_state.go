@@ -102,7 +102,7 @@ func (q *QP) awaitMessage() {
 	q.In.Unlock() //lint:ignore SA2001 nothing is done under the lock: holding it once is the wait
 }
 
-// Await reports whether it is w's turn to have its message sent to a receive. If not, w waits, and a
+// Await reports whether it is w's turn to send its message to a receive. If not, w waits, and a
 // receive that is posted wakes it.
 func (q *QP) Await(w Waker) bool { return q.rq.await(w) }
 
