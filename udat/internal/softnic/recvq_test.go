@@ -100,6 +100,25 @@ func TestRecvQueueUntaken(t *testing.T) {
 	})
 }
 
+// TestRecvQueueTakesTwo: if the first sender takes the receives of both, the second sleeps on.
+func TestRecvQueueTakesTwo(t *testing.T) {
+	var r recvQueue
+	r.init(4, 1)
+	first, second := new(waits), new(waits)
+	first.wake = func() {
+		var rx receive
+		for range 2 {
+			ok, _ := r.pop(&rx, nil)
+			assert.Assert(t, ok)
+		}
+	}
+	assert.Assert(t, !r.await(first))
+	assert.Assert(t, !r.await(second))
+	post(t, &r, 2)
+	assert.Equal(t, int(second.woken.Load()), 0)
+	assert.Equal(t, len(r.waiters), 1)
+}
+
 // TestRecvQueueOrder: senders are woken in the order in which they began to wait, as long as there
 // are receives. One that waits twice is woken once, and one that is forgotten is not.
 func TestRecvQueueOrder(t *testing.T) {
