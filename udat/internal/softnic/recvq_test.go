@@ -119,6 +119,18 @@ func TestRecvQueueTakesTwo(t *testing.T) {
 	assert.Equal(t, len(r.waiters), 1)
 }
 
+// TestRecvQueueBadBatch: the receives of a batch before a bad one wake who waits.
+func TestRecvQueueBadBatch(t *testing.T) {
+	var r recvQueue
+	r.init(4, 1)
+	w := new(waits)
+	assert.Assert(t, !r.await(w))
+	n, err := r.push("post_recv", []fabric.RecvWR{{}, {NumSGE: 2}}, make([]fabric.SGE, 2))
+	assert.Assert(t, err != nil)
+	assert.Equal(t, n, 1)
+	assert.Equal(t, int(w.woken.Load()), 1)
+}
+
 // TestRecvQueueOrder: senders are woken in the order in which they began to wait, as long as there
 // are receives. One that waits twice is woken once, and one that is forgotten is not.
 func TestRecvQueueOrder(t *testing.T) {
