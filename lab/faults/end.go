@@ -95,6 +95,8 @@ type end struct {
 	links  []*link
 	counts *counts
 
+	lent *lent // memory that the peer reads on a further connection
+
 	srqLedger *ledger
 	srqMemory *memory
 
@@ -423,6 +425,9 @@ func (e *end) finishLoop() {
 func (e *end) finish() {
 	if e.dead.Load() {
 		return
+	}
+	if e.lent != nil {
+		e.must("lending memory", <-e.lent.ended)
 	}
 	until := time.Now().Add(patience)
 	for e.begun && e.open.Load() > 0 && time.Now().Before(until) {

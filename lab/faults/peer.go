@@ -71,6 +71,12 @@ func (h *host) do(o order) (a answer) {
 		h.e.mayEnd.Store(true)
 	case "disconnect":
 		h.e.disconnect(o.Flags)
+	case "lend":
+		qual, err := h.e.lend()
+		if err != nil {
+			return answer{Error: err.Error()}
+		}
+		return answer{Addr: h.e.ia.Addr(), Qual: qual}
 	case "pause":
 		h.e.pause.Store(o.Wait != 0)
 	case "kill":

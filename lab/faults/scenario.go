@@ -58,8 +58,8 @@ const (
 )
 
 // scenarios are the rows of the page.
-var scenarios = slices.Concat(peerGroup, wireGroup, deviceGroup, hostileGroup, strangerGroup, limitsGroup, callersGroup,
-	verbsGroup, datperfGroup, streamRows, streamAskRows, streamCallerRows, streamHostileRows,
+var scenarios = slices.Concat(peerGroup, wireGroup, deviceGroup, hostileGroup, strangerGroup, limitsGroup, longReadRows,
+	callersGroup, verbsGroup, datperfGroup, streamRows, streamAskRows, streamCallerRows, streamHostileRows,
 	streamLimitRows, longRows, soakGroup, hostsGroup)
 
 var peerGroup = []scenario{

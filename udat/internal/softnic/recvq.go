@@ -3,6 +3,7 @@ package softnic
 import (
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/godat/godat/udat/internal/fabric"
 )
@@ -20,6 +21,7 @@ type recvQueue struct {
 	head, n int
 	limit   int     // the armed limit: pop reports when fewer receives are left; 0: not armed
 	waiters []Waker // senders that found the queue empty, oldest first
+	again   bool    // wake will be called again
 }
 
 // receive is one receive taken from a queue.
@@ -35,19 +37,42 @@ func (r *recvQueue) init(depth, maxSGE int) {
 	r.maxSGE = maxSGE
 }
 
-// push adds the receives of the batch in order, as many as there is room for. Then it wakes the
-// waiting senders, each once, as long as receives are left. A sender that finds no receive when it
-// runs waits again.
+// push adds the receives of the batch in order, as many as there is room for. Each receive wakes
+// the sender that has waited longest. A sender that finds no receive when it runs waits again.
 func (r *recvQueue) push(op string, wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
 	n, waits, err := r.add(op, wrs, sges)
-	for ; waits > 0 && n > 0; waits-- {
+	if waits {
+		r.wake(n)
+	}
+	return n, err
+}
+
+// untaken is how long a sender that was woken has its receive to itself.
+const untaken = 4 * time.Millisecond
+
+// wake wakes n of the senders that wait, as long as there are receives. To wake all for one receive
+// would make all but one send in vain. But a sender that was woken may be slow, or gone: while
+// receives are left, each wakes another sender after a time.
+func (r *recvQueue) wake(n int) {
+	for ; n > 0; n-- {
 		w := r.waiter()
 		if w == nil {
-			break
+			return
 		}
 		w.Wake()
 	}
-	return n, err
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.n > 0 && len(r.waiters) > 0 && !r.again {
+		r.again = true
+		time.AfterFunc(untaken, func() {
+			r.mu.Lock()
+			n := r.n
+			r.again = false
+			r.mu.Unlock()
+			r.wake(n)
+		})
+	}
 }
 
 // waiter removes and returns the sender that has waited longest, if there is a receive for it.
@@ -62,17 +87,17 @@ func (r *recvQueue) waiter() Waker {
 	return w
 }
 
-func (r *recvQueue) add(op string, wrs []fabric.RecvWR, sges []fabric.SGE) (n, waits int, err error) {
+func (r *recvQueue) add(op string, wrs []fabric.RecvWR, sges []fabric.SGE) (n int, waits bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range wrs {
 		wr := &wrs[i]
 		list, err := segments(op, sges, wr.FirstSGE, wr.NumSGE, r.maxSGE)
 		if err != nil {
-			return i, len(r.waiters), err
+			return i, len(r.waiters) > 0, err
 		}
 		if r.n == len(r.ids) {
-			return i, len(r.waiters), Failed(op, fabric.ErrQueueFull)
+			return i, len(r.waiters) > 0, Failed(op, fabric.ErrQueueFull)
 		}
 		at := (r.head + r.n) % len(r.ids)
 		r.ids[at] = wr.ID
@@ -80,7 +105,7 @@ func (r *recvQueue) add(op string, wrs []fabric.RecvWR, sges []fabric.SGE) (n, w
 		copy(r.sges[at*r.maxSGE:], list)
 		r.n++
 	}
-	return len(wrs), len(r.waiters), nil
+	return len(wrs), len(r.waiters) > 0, nil
 }
 
 // pop moves the oldest receive to rx. If there is no receive, the next push wakes waiter. low
@@ -112,30 +137,28 @@ func (r *recvQueue) lowLocked() bool {
 	return true
 }
 
-// await reports whether there is a receive. If there is no receive, the next push wakes waiter.
+// await reports whether it is waiter's turn to take a receive. If not, a push wakes waiter.
 func (r *recvQueue) await(waiter Waker) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.n == 0 {
-		r.awaitLocked(waiter)
+	if r.n > 0 && !slices.Contains(r.waiters, waiter) {
+		return true
 	}
-	return r.n > 0
+	r.awaitLocked(waiter)
+	return false
 }
 
 func (r *recvQueue) awaitLocked(waiter Waker) {
-	r.forgetLocked(waiter)
-	r.waiters = append(r.waiters, waiter)
+	if !slices.Contains(r.waiters, waiter) {
+		r.waiters = append(r.waiters, waiter)
+	}
 }
 
 // forget removes w from the waiting senders.
 func (r *recvQueue) forget(w Waker) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.forgetLocked(w)
-}
-
-func (r *recvQueue) forgetLocked(waiter Waker) {
-	if i := slices.Index(r.waiters, waiter); i >= 0 {
+	if i := slices.Index(r.waiters, w); i >= 0 {
 		r.waiters = slices.Delete(r.waiters, i, i+1)
 	}
 }

@@ -2,7 +2,10 @@ package softnic
 
 import (
 	"slices"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"gotest.tools/v3/assert"
 
@@ -11,12 +14,12 @@ import (
 
 // waits is a Waker that counts its calls, and calls a function of the test.
 type waits struct {
-	woken int
+	woken atomic.Int32
 	wake  func()
 }
 
 func (w *waits) Wake() {
-	w.woken++
+	w.woken.Add(1)
 	if w.wake != nil {
 		w.wake()
 	}
@@ -30,8 +33,8 @@ func post(t *testing.T, r *recvQueue, n int) {
 	assert.Equal(t, got, n)
 }
 
-// TestRecvQueueWakesOnce: a push wakes each waiting sender at most once, even if the sender takes
-// no receive, or waits again because another sender has taken it.
+// TestRecvQueueWakesOnce: a receive wakes one waiting sender, and the next receive the next sender,
+// also if that sender was woken before and waits again because another has taken its receive.
 func TestRecvQueueWakesOnce(t *testing.T) {
 	var r recvQueue
 	r.init(4, 1)
@@ -40,32 +43,92 @@ func TestRecvQueueWakesOnce(t *testing.T) {
 		w := new(waits)
 		w.wake = func() {
 			var rx receive
-			if r.n > 0 {
-				r.pop(&rx, nil) // for somebody else
-			}
+			ok, _ := r.pop(&rx, nil) // for somebody else
+			assert.Assert(t, ok)
 			assert.Assert(t, !r.await(w))
 		}
 		all[i] = w
 		assert.Assert(t, !r.await(w))
 	}
-	for n := range 5 { // each time the next one
+	for n := range 5 {
 		post(t, &r, 1)
 		for i, w := range all {
 			want := n / len(all)
 			if i <= n%len(all) {
 				want++
 			}
-			assert.Equal(t, w.woken, want, "waiter %d after %d receives", i, n+1)
+			assert.Equal(t, int(w.woken.Load()), want, "waiter %d after %d receives", i, n+1)
 		}
 	}
-	for _, w := range all {
-		w.woken, w.wake = 0, nil
+}
+
+// TestRecvQueueUntaken: a sender that was woken, and does not take its receive, does not keep the
+// others from it for long; meanwhile it is its turn, and not theirs. It is woken once.
+func TestRecvQueueUntaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r recvQueue
+		r.init(4, 1)
+		var all [5]*waits
+		for i := range all {
+			all[i] = new(waits)
+			assert.Assert(t, !r.await(all[i]))
+		}
+		woken := func(want ...int) {
+			t.Helper()
+			synctest.Wait()
+			for i, w := range all {
+				assert.Equal(t, int(w.woken.Load()), want[i], "waiter %d", i)
+			}
+		}
+		post(t, &r, 1)
+		post(t, &r, 1)
+		woken(1, 1, 0, 0, 0)
+		assert.Assert(t, r.await(all[1]))
+		assert.Assert(t, !r.await(all[2]))
+		time.Sleep(untaken - 1)
+		woken(1, 1, 0, 0, 0)
+		var rx receive
+		r.pop(&rx, nil)
+		time.Sleep(1)
+		woken(1, 1, 1, 0, 0)
+		time.Sleep(untaken)
+		woken(1, 1, 1, 1, 0)
+		post(t, &r, 1)
+		woken(1, 1, 1, 1, 1)
+		time.Sleep(10 * untaken)
+		woken(1, 1, 1, 1, 1)
+	})
+}
+
+// TestRecvQueueTakesTwo: if the first sender takes the receives of both, the second sleeps on.
+func TestRecvQueueTakesTwo(t *testing.T) {
+	var r recvQueue
+	r.init(4, 1)
+	first, second := new(waits), new(waits)
+	first.wake = func() {
+		var rx receive
+		for range 2 {
+			ok, _ := r.pop(&rx, nil)
+			assert.Assert(t, ok)
+		}
 	}
-	post(t, &r, 1) // which stays
-	for i, w := range all {
-		assert.Equal(t, w.woken, 1, "waiter %d", i)
-	}
-	assert.Equal(t, len(r.waiters), 0)
+	assert.Assert(t, !r.await(first))
+	assert.Assert(t, !r.await(second))
+	post(t, &r, 2)
+	assert.Equal(t, int(second.woken.Load()), 0)
+	assert.Equal(t, len(r.waiters), 1)
+}
+
+// TestRecvQueueBadBatch: the receives of a batch before a bad one wake who waits.
+func TestRecvQueueBadBatch(t *testing.T) {
+	var r recvQueue
+	r.init(4, 1)
+	w := new(waits)
+	assert.Assert(t, !r.await(w))
+	n, err := r.push("post_recv", []fabric.RecvWR{{}, {NumSGE: 2}}, make([]fabric.SGE, 2))
+	assert.Assert(t, err != nil)
+	assert.Equal(t, n, 1)
+	assert.Equal(t, int(w.woken.Load()), 1)
 }
 
 // TestRecvQueueOrder: senders are woken in the order in which they began to wait, as long as there
@@ -84,12 +147,12 @@ func TestRecvQueueOrder(t *testing.T) {
 		}}
 		assert.Assert(t, !r.await(all[i]))
 	}
-	assert.Assert(t, !r.await(all[0])) // it waits behind the others now
+	assert.Assert(t, !r.await(all[0])) // it keeps its place
 	r.forget(all[2])
 	r.forget(all[2])
 	post(t, &r, 2)
-	assert.Assert(t, slices.Equal(order, []int{1, 3}), "%v", order)
+	assert.Assert(t, slices.Equal(order, []int{0, 1}), "%v", order)
 	post(t, &r, 3)
-	assert.Assert(t, slices.Equal(order, []int{1, 3, 4, 0}), "%v", order)
+	assert.Assert(t, slices.Equal(order, []int{0, 1, 3, 4}), "%v", order)
 	assert.Equal(t, r.len(), 1)
 }
