@@ -163,8 +163,8 @@ func (c *CNO) hint(evd *EVD) *EVD {
 func (c *CNO) enter() (gone <-chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Free reads the count, ends the object's life, and then releases the waiters. A waiter that
-	// comes after Free has read the count is therefore refused here or released.
+	// Free first reads c.waiters, then ends the object's life, then closes c.gone. If a call enters
+	// after Free has read c.waiters, the check refuses the call, or the closing of c.gone releases it.
 	if err := c.object().check(cnoWait, HandleCNO); err != nil {
 		return nil, err
 	}

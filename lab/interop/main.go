@@ -409,9 +409,9 @@ func listensTCP(port int) bool {
 	return false
 }
 
-// command returns the command line of one end. In line, IA stands for the adapter's name, and ADDR
-// for the server's address.
-func (r *runner) command(c *program, end, line string) []string {
+// command returns the command line of one end. In the template, IA stands for the adapter's name,
+// and ADDR for the server's address.
+func (r *runner) command(c *program, end, template string) []string {
 	addr := r.addr
 	if c.v6 {
 		addr = r.addrV6
@@ -420,12 +420,12 @@ func (r *runner) command(c *program, end, line string) []string {
 		addr = "tcp:" + addr
 	}
 	if c.isPeer(end) {
-		if line == c.server {
+		if template == c.server {
 			return append([]string{filepath.Join(r.bin, "peer"), c.peer, "server", addr}, strings.Fields(c.switches)...)
 		}
 		return []string{filepath.Join(r.bin, "peer"), c.peer, "client", addr}
 	}
-	words := strings.Fields(strings.NewReplacer("IA", ia, "ADDR", addr).Replace(line))
+	words := strings.Fields(strings.NewReplacer("IA", ia, "ADDR", addr).Replace(template))
 	if words[0] == "host" {
 		words[0] = filepath.Join(r.bin, words[0])
 	}

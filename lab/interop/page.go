@@ -9,7 +9,7 @@ import (
 )
 
 // markdown returns the page docs/interop.md. It has tables for DAPL and for librdmacm, with a row
-// for each case and a column for each pair of ends, and the reasons of failures.
+// for each case and a column for each pair of ends. Below the tables it says why cases fail.
 func markdown(results []result) []byte {
 	var b bytes.Buffer
 	b.WriteString(strings.ReplaceAll(`# Beside the C library
@@ -121,7 +121,8 @@ func notes(results []result) string {
 	return b.String()
 }
 
-// unlike reports whether the case cannot work between tcp and soft-iWARP.
+// unlike reports whether the result is from soft-iWARP, not from two C programs, and of a case that
+// cannot work between the tcp fabric and soft-iWARP.
 func (r result) unlike() bool {
 	i := slices.IndexFunc(cases, func(c program) bool { return c.name == r.Name })
 	return iwarp(r.Device) && i >= 0 && cases[i].unlike != "" && !r.amongC()

@@ -138,8 +138,8 @@ struct segment {
 	struct sqp qp[MAX_QP];
 };
 
-// This process, or a process that has peers of its queue pairs. The entry of another process lasts
-// as long as queue pairs of this process refer to it.
+// A host is this process, or another process that has peers of this process's queue pairs. The
+// entry of another process lasts as long as queue pairs of this process refer to it.
 struct host {
 	int pid, fd;
 	struct segment *seg; // NULL: the entry is free

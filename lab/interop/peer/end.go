@@ -164,7 +164,7 @@ func (e *end) disconnected(n int) error {
 	return e.awaitAll(e.connected, n, udat.EventConnectionDisconnected)
 }
 
-// disconnect ends the connections of all endpoints and waits until they have ended.
+// disconnect ends the connections of the given endpoints, and waits until they have ended.
 func (e *end) disconnect(eps ...*udat.EP) error {
 	for _, ep := range eps {
 		if err := ep.Disconnect(udat.CloseGraceful); err != nil {

@@ -267,16 +267,15 @@ func create[T any](s *Script, call Call, object any, arg int, make func() (T, er
 	return result(s, call, object, arg, none, make)
 }
 
-// result makes a call that returns a value. If a rule drops the call, the value is that of the
-// parameter dropped.
-func result[T any](s *Script, call Call, object any, arg int, dropped T, do func() (T, error)) (T, error) {
+// result makes a call that returns a value. If a rule drops the call, result returns ifDropped.
+func result[T any](s *Script, call Call, object any, arg int, ifDropped T, do func() (T, error)) (T, error) {
 	v := s.enter(call, object, arg)
 	var value T
 	err := v.err
 	switch {
 	case err != nil:
 	case v.drop:
-		value = dropped
+		value = ifDropped
 	default:
 		value, err = do()
 	}
