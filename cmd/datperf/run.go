@@ -77,7 +77,7 @@ func (a *app) runPlan(cl engine.Client, plan engine.Plan, out *outputs, args []s
 				events.drop()
 			}
 			if lost != nil {
-				err = also(err, fmt.Errorf("--ndjson: %w", lost))
+				err = joinErrors(err, fmt.Errorf("--ndjson: %w", lost))
 			}
 		}()
 	}
@@ -87,7 +87,7 @@ func (a *app) runPlan(cl engine.Client, plan engine.Plan, out *outputs, args []s
 		if err != nil {
 			return err
 		}
-		defer func() { err = also(err, stop()) }()
+		defer func() { err = joinErrors(err, stop()) }()
 	}
 	a.finish.gently.Store(true)
 	cl.Finish, cl.Version, cl.Watcher = a.finish.now, buildVersion(), show.watcher()

@@ -63,11 +63,11 @@ func counted(list []string) []string {
 	return once
 }
 
-// left waits until no goroutines and no descriptors remain other than those in before, for at most
-// limit. It returns those that remain.
-func left(before []string, limit time.Duration) (list []string) {
+// left waits at most limit until no goroutine is left, and no descriptor that is not in initial. It
+// returns what is left then.
+func left(initial []string, limit time.Duration) (list []string) {
 	for until := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
-		list = append(goroutines(), slices.DeleteFunc(more(descriptors(), before), func(descriptor string) bool {
+		list = append(goroutines(), slices.DeleteFunc(more(descriptors(), initial), func(descriptor string) bool {
 			return ofLoopDevice(descriptor) || ofUevents(descriptor)
 		})...)
 		if len(list) == 0 || time.Now().After(until) {

@@ -214,11 +214,11 @@ func (r *round) partner(role string, keepAlive time.Duration) (*partner, error) 
 	return p, nil
 }
 
-// start starts the other end: on another host if at names one, on mem0 in this process, else in a
-// process of its own.
-func (p *partner) start(at string, args []string) error {
-	if at != "" {
-		conn, err := dial(at)
+// start starts the other end: on another host if remote is that host's address, on mem0 in this
+// process, else in a process of its own.
+func (p *partner) start(remote string, args []string) error {
+	if remote != "" {
+		conn, err := dial(remote)
 		if err != nil {
 			return err
 		}

@@ -231,15 +231,15 @@ func (r *runner) runAll(names []string) []result {
 }
 
 // amongC runs the C programs of a case that fails now and then, until they fail, up to ten times.
-// It returns the failure, or the result before if they do not fail.
-func (r *runner) amongC(c *program, before result) result {
+// It returns the result of the failure. If the programs do not fail, it returns passed.
+func (r *runner) amongC(c *program, passed result) result {
 	for range 10 {
 		if res := r.attempt(c, pair{library, library}); res.Failure != "" {
 			res.Explained = true
 			return res
 		}
 	}
-	return before
+	return passed
 }
 
 // attempt runs a case. Servers of dtest and dtestx tell the client their address before they

@@ -59,8 +59,8 @@ lines are in [cases.go](../lab/interop/cases.go).
 	return b.Bytes()
 }
 
-// table returns a table of the page, with the cases for which in returns true.
-func table(title string, columns []pair, results []result, in func(program) bool) string {
+// table returns a table of the page, with the cases for which include returns true.
+func table(title string, columns []pair, results []result, include func(program) bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n## %s\n\n| Program |", title)
 	for _, c := range columns {
@@ -68,7 +68,7 @@ func table(title string, columns []pair, results []result, in func(program) bool
 	}
 	b.WriteString("\n|" + strings.Repeat("---|", 1+len(columns)) + "\n")
 	for _, c := range cases {
-		if !in(c) {
+		if !include(c) {
 			continue
 		}
 		cells := map[pair]string{}

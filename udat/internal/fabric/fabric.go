@@ -301,8 +301,8 @@ type Request interface {
 	// Private returns the peer's private data. If padded is true, data may end with zeroes that the
 	// peer did not send.
 	Private() (data []byte, padded bool)
-	// ReadDepths returns the largest read depths that this end can accept: in limits the reads that
-	// it serves, out the reads that it starts.
+	// ReadDepths returns the largest read depths that this end can accept. The depth in limits the
+	// reads that this end serves, the depth out those that it starts.
 	ReadDepths() (in, out uint8)
 	// Accept accepts the request with qp. The handler receives EventEstablished, or EventFailed if
 	// the peer has given up. If Accept returns an error, the request still awaits its answer. Only

@@ -126,9 +126,9 @@ func (l *link) heard() {
 	}
 }
 
-// answers reports whether l can serve requests of its peer, from, and no fault loses messages
-// between the two.
-func (l *link) answers(from *link) bool {
-	return l.qp.Connected() && !l.cut.Load() && !from.cut.Load() &&
-		!l.dev.faults.silent() && !from.dev.faults.silent()
+// answers reports whether l can serve requests of its peer, and no fault loses messages between the
+// two.
+func (l *link) answers(peer *link) bool {
+	return l.qp.Connected() && !l.cut.Load() && !peer.cut.Load() &&
+		!l.dev.faults.silent() && !peer.dev.faults.silent()
 }

@@ -85,17 +85,17 @@ func (p *QP) beginSend(in *Inbound, from Waker) fabric.Status {
 	if st := p.Receive(in, from); st != fabric.StatusSuccess {
 		return st
 	}
-	here, there := p.Room(in, 0, in.Length)
-	if here != fabric.StatusSuccess {
-		p.Spoil(in, here)
+	recv, reply := p.Room(in, 0, in.Length)
+	if recv != fabric.StatusSuccess {
+		p.Spoil(in, recv)
 	}
-	return there
+	return reply
 }
 
-// Room pins n bytes of the message's receive, from offset off on. If the receive is too short, or
-// its memory cannot be accessed, Room returns two statuses: here for the completion of the receive,
-// there for the initiator.
-func (p *QP) Room(in *Inbound, off, n uint64) (here, there fabric.Status) {
+// Room pins n bytes of the message's receive, which begin at offset off. If the receive is too
+// short, or its memory cannot be accessed, Room returns two errors: recv for the completion of the
+// receive, reply for the initiator.
+func (p *QP) Room(in *Inbound, off, n uint64) (recv, reply fabric.Status) {
 	if off+n > total(in.rx.sges) {
 		return fabric.StatusLocalLength, fabric.StatusRemoteInvReq
 	}
