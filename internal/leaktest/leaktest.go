@@ -183,13 +183,13 @@ func ofUevents(descriptor string) bool {
 	return false
 }
 
-// more returns the entries of now that are not in before.
-func more(now, before []string) []string {
-	before = slices.Clone(before)
-	return slices.DeleteFunc(now, func(s string) bool {
-		i := slices.Index(before, s)
+// more returns the entries of list that are not in known.
+func more(list, known []string) []string {
+	known = slices.Clone(known)
+	return slices.DeleteFunc(list, func(s string) bool {
+		i := slices.Index(known, s)
 		if i >= 0 {
-			before = slices.Delete(before, i, i+1)
+			known = slices.Delete(known, i, i+1)
 		}
 		return i >= 0
 	})

@@ -53,7 +53,7 @@ func estimated(ratios []float64, confidence float64) (e estimate) {
 	return e
 }
 
-// verdict compares the interval with a goal. With atMost the ratio must be at most the goal,
+// verdict compares the interval with a goal. If atMost is true the ratio must be at most the goal,
 // otherwise at least the goal.
 func (e estimate) verdict(atMost bool, goal float64) string {
 	switch {

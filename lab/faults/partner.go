@@ -15,8 +15,8 @@ import (
 	"github.com/godat/godat/rdmanet"
 )
 
-// roles are the functions of the other end of a stream, by name. Each gets the connection. Each
-// line of in is a request of the runner; answers go to out.
+// roles are the functions of the other end of a stream, by name. A function gets the connection. It
+// reads the runner's requests from in, one per line, and writes its answers to out.
 var roles = map[string]func(c *rdmanet.Conn, seed uint64, dialed bool, in *json.Decoder, out *json.Encoder) error{
 	"traffic": func(c *rdmanet.Conn, seed uint64, dialed bool, in *json.Decoder, out *json.Encoder) error {
 		s := newStream(c, seed, dialed)

@@ -96,8 +96,9 @@ func count(results []result) (passed, failed, explained int) {
 	return passed, failed, explained
 }
 
-// merge returns the results in the order of the cases. A result of now replaces those of before.
-func merge(before, now []result) (all []result) {
+// merge returns the results of both lists in the order of the cases. If now has results of a case,
+// they replace the earlier ones of that case.
+func merge(earlier, now []result) (all []result) {
 	for _, soft := range []bool{false, true} {
 		for _, c := range cases {
 			own := func(list []result) []result {
@@ -107,7 +108,7 @@ func merge(before, now []result) (all []result) {
 			}
 			latest := own(now)
 			if len(latest) == 0 {
-				latest = own(before)
+				latest = own(earlier)
 			}
 			all = append(all, latest...)
 		}

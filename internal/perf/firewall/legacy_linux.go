@@ -147,7 +147,7 @@ func (t *legacyTable) chain(offset, policy int, name string) *chain {
 	c := &chain{name: fmt.Sprintf("%s, table %s, chain %s", t.layout.program, t.name, name)}
 	t.chains[offset] = c
 	for number := 1; offset >= 0 && offset+t.layout.size <= len(t.entries); number++ {
-		entry := t.entries[at:]
+		entry := t.entries[offset:]
 		target, length := t.short(offset+t.layout.target), t.short(offset+t.layout.target+2)
 		const header = 32 // size in bytes of the header of a target or match: size, name, revision
 		if target < t.layout.size || target+header > len(entry) || length < target || length > len(entry) {

@@ -138,12 +138,12 @@ func (s Selection) Drop() *Rule {
 // Delay delays the calls by d. A delayed handler also delays all later events of its device.
 func (s Selection) Delay(d time.Duration) *Rule { return s.add(effect{delay: d}) }
 
-// Before runs do before each call, in the caller's goroutine.
-func (s Selection) Before(do func()) *Rule { return s.add(effect{before: do}) }
+// Before calls f before each call, in the caller's goroutine.
+func (s Selection) Before(f func()) *Rule { return s.add(effect{before: f}) }
 
-// After runs do after each call, in the caller's goroutine and before the caller learns the
+// After calls f after each call, in the caller's goroutine and before the caller learns the
 // outcome.
-func (s Selection) After(do func()) *Rule { return s.add(effect{after: do}) }
+func (s Selection) After(f func()) *Rule { return s.add(effect{after: f}) }
 
 // effect is what happens to a call.
 type effect struct {
