@@ -267,9 +267,9 @@ void godat_agent(DAT_AGENT_FUNC func, DAT_PVOID data, DAT_EVD_HANDLE evd)
 }
 
 // before_go blocks all signals while Go starts, so that Go's threads get only the signals that Go
-// itself unblocks, except SIGCHLD and SIGPROF, which masked blocks again. after_go restores the
-// mask. The library is linked with asyncpreemptoff, so that Go neither unblocks SIGURG nor sends
-// it: the program may have a handler for it.
+// itself unblocks, except SIGCHLD and SIGPROF, which the handler masked blocks again. after_go
+// restores the mask. The library is linked with asyncpreemptoff, so that Go neither unblocks nor
+// sends SIGURG: the program may have a handler for this signal.
 
 static sigset_t mask;
 

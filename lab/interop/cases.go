@@ -18,8 +18,8 @@ const (
 type pair struct{ server, client string }
 
 var (
-	// The C programs among themselves come first: if they fail, other failures of the case are theirs
-	// too.
+	// The C programs among themselves come first: if they fail, they are also the cause of the other
+	// failures of the case.
 	dat    = []pair{{library, library}, {provider, provider}, {provider, library}, {library, provider}}
 	alone  = dat[:2] // for cases of one process
 	withGo = []pair{{library, library}, {goPeer, library}, {library, goPeer}}

@@ -399,8 +399,8 @@ func exactly(names ...string) string { return "^(" + strings.Join(names, "|") + 
 const least = 8 * time.Second
 
 // rounds returns the tests that reach a mutant, in the rounds in which to run them. First come fast
-// tests that have killed mutants of the same function or many others, or that reach few other
-// mutants. Each round has four times as many tests as the one before.
+// tests that have killed mutants of the same function, that have killed many mutants elsewhere, or
+// that reach few mutants. Each round has four times as many tests as the one before.
 func (b *bench) rounds(s *suite, number int) [][]string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

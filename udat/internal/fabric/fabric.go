@@ -274,8 +274,8 @@ type Conn interface {
 	// ReadDepths returns the read depths. Once the connection is established, they are the depths
 	// in force.
 	ReadDepths() (in, out uint8)
-	// Awaits returns, for people, what a pending attempt waits for. reached reports whether the
-	// peer's host has answered; then the cause of the wait is not between the hosts.
+	// Awaits returns a text for people that says what a pending attempt waits for. reached reports
+	// whether the peer's host has answered; then the cause of the wait is not between the hosts.
 	Awaits() (what string, reached bool)
 	// Disconnect moves the queue pair to the error state and notifies the peer. It may be called
 	// more than once, and after the peer has disconnected. The end that disconnects first receives
