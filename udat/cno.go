@@ -262,8 +262,8 @@ func (c *CNO) attach(op string, ia *IA) error {
 	return nil
 }
 
-// detach undoes attach. freed says that the dispatcher is being freed; if that was the last
-// dispatcher, detach abandons the object.
+// detach undoes attach. If freed is true, the dispatcher is being freed; if it was the last one,
+// detach then abandons the object.
 func (c *CNO) detach(freed bool) {
 	if c == nil {
 		return

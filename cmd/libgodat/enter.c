@@ -184,8 +184,8 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(
 	return err;
 }
 
-// first makes the first call of a thread into Go. Go changes the thread's signal mask in this call.
-// After the call, first restores the mask.
+// first makes the first call of a thread into Go, and then restores the thread's signal mask, which
+// Go changes in this call.
 static void first(go_function *function, void *arguments, int size, size_t context)
 {
 	char *top = stack();

@@ -63,8 +63,8 @@ func counted(list []string) []string {
 	return once
 }
 
-// left waits at most limit until no goroutine is left, and no descriptor that is not in initial. It
-// returns what is left then.
+// left waits, but no longer than limit, until the goroutines have ended and only descriptors in
+// initial are open. It returns the goroutines and descriptors that remain.
 func left(initial []string, limit time.Duration) (list []string) {
 	for until := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
 		list = append(goroutines(), slices.DeleteFunc(more(descriptors(), initial), func(descriptor string) bool {

@@ -287,9 +287,9 @@ func (b *bench) measureTest(s *suite, name string) (*test, error) {
 	return t, err
 }
 
-// each calls do for every item, for up to jobs items at the same time. After an error it begins no
-// further items. It returns the first error.
-func each[T any](jobs int, items []T, do func(T) error) error {
+// each calls the function f for every item, for up to jobs items at the same time. After an error
+// it begins no further items. It returns the first error.
+func each[T any](jobs int, items []T, f func(T) error) error {
 	var failed error
 	var mu sync.Mutex
 	var workers sync.WaitGroup
@@ -297,7 +297,7 @@ func each[T any](jobs int, items []T, do func(T) error) error {
 	for range max(jobs, 1) {
 		workers.Go(func() {
 			for item := range next {
-				if err := do(item); err != nil {
+				if err := f(item); err != nil {
 					mu.Lock()
 					failed = cmp.Or(failed, err)
 					mu.Unlock()

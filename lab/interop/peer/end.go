@@ -20,8 +20,8 @@ type end struct {
 	depth                         int // receives and requests in flight on one endpoint
 }
 
-// adapter returns the name of the adapter that has an address. The address is such a name. The
-// tests replace this function.
+// adapter returns the name by which to open the adapter that has an address. The address itself is
+// such a name. The tests replace this function.
 var adapter = netip.Addr.String
 
 // listening is called when a server listens. The tests replace it.
