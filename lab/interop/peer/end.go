@@ -61,7 +61,7 @@ func (e *end) sibling(memory, endpoints, depth int) (s *end, err error) {
 	return s, err
 }
 
-// close destroys the adapter and everything that was made on it, siblings too.
+// close destroys the adapter and all objects on it, including those of sibling ends.
 func (e *end) close() { e.ia.Close(udat.CloseAbrupt) }
 
 func (e *end) newEP() (*udat.EP, error) {
