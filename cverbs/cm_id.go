@@ -512,7 +512,7 @@ const (
 )
 
 // explain adds the likely cause to an EINVAL of the kernel. limit is the limit of the private data
-// in bytes. other begins the text with another possible cause, or is empty.
+// in bytes. If other is not empty, it is another possible cause, with which the added text begins.
 func (p *ConnParam) explain(err error, limit int, other string) error {
 	if e, ok := err.(*Error); ok && e.Errno == syscall.EINVAL && e.Advice == "" {
 		if len(p.PrivateData) > limit {

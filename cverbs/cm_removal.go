@@ -42,8 +42,8 @@ type softContext struct {
 	list   **C.struct_ibv_context // a list of rdma_get_devices; librdmacm keeps the contexts in it
 }
 
-// renew replaces soft.list, the list of the context v, by a new list of rdma_get_devices, which
-// lacks removed devices. If the new list lacks v, renew keeps the old one.
+// renew replaces soft.list by a new list from rdma_get_devices, which does not contain removed
+// devices. The context of soft is v. If v is not in the new list, renew keeps the old list.
 func (soft *softContext) renew(v *C.struct_ibv_context) {
 	list := C.cv_cm_devices()
 	if list == nil {

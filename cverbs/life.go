@@ -249,9 +249,9 @@ func (l *life) usedBy() error {
 	return fmt.Errorf("cverbs: close %s: %w by %s", kindNames[l.kind], ErrInUse, strings.Join(users, ", "))
 }
 
-// serial is part of a queue. If on is set, the driver does not lock the queue, and the race
-// detector finds calls that the program does not serialize. Without the race detector, use does
-// nothing.
+// serial is part of a queue. If the field on is true, the driver does not lock the queue, and the
+// race detector finds calls that the program does not serialize. Without the race detector, the
+// method use does nothing.
 type serial struct {
 	on   bool
 	uses int

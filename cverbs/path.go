@@ -15,8 +15,8 @@ type PathOptions struct {
 // Extension.
 func (o PathOptions) IsZero() bool { return o == PathOptions{} }
 
-// Apply sets the attributes in attr for which o has a value and which mask selects. The caller then
-// passes attr and mask to QP.Modify.
+// Apply sets attributes in attr: those that mask selects and for which o has a value. The caller
+// then passes attr and mask to QP.Modify.
 //
 // Extension.
 func (o PathOptions) Apply(attr *QPAttr, mask QPAttrMask) {

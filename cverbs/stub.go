@@ -460,8 +460,9 @@ func (q *CQ) Fired() bool { return false }
 // Extension.
 func (q *CQ) Depth() int { return 0 }
 
-// Resize changes the capacity; the queue may be in use. Errors: EINVAL when the queue holds more
-// than depth completions; ErrNotSupported if the device cannot resize.
+// Resize changes the capacity to at least depth completions; the queue may be in use. Errors:
+// EINVAL if depth is less than 1 or more than DeviceAttr.MaxCQE, or if the queue holds more than
+// depth completions; ErrNotSupported if the device cannot resize.
 //
 // Implements: ibv_resize_cq.
 func (q *CQ) Resize(depth int) error { return ErrNotSupported }

@@ -192,7 +192,8 @@ func (t *Turn) Posted(i int) (n int, err error) {
 	return t.unusual(i)
 }
 
-// unusual does the work of Posted for a refused post, a post without requests, and a bad i.
+// unusual does the work of Posted for a refused post, a post without requests, and an i out of
+// range.
 func (t *Turn) unusual(i int) (n int, err error) {
 	posts := t.posts
 	if !t.ran {

@@ -199,21 +199,21 @@ func (a *adapter) fail(err error) {
 	}
 }
 
-// onFailure registers the function told under the key who. told is called in a goroutine of its own
-// when the device fails, or at once if the device has already failed. If told is nil, onFailure
-// removes the function of the key who.
-func (a *adapter) onFailure(who any, told func(error)) {
+// onFailure registers the function notify under a key. notify is called in a goroutine of its own
+// when the device fails, or at once if the device has already failed. If notify is nil, onFailure
+// removes the function of the key.
+func (a *adapter) onFailure(key any, notify func(error)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
-	case told == nil:
-		delete(a.told, who)
+	case notify == nil:
+		delete(a.told, key)
 	case a.gone != nil:
-		go told(a.gone)
+		go notify(a.gone)
 	default:
 		if a.told == nil {
 			a.told = make(map[any]func(error))
 		}
-		a.told[who] = told
+		a.told[key] = notify
 	}
 }

@@ -9,23 +9,23 @@ import (
 )
 
 // WriteRemote writes bytes of a region to the peer's memory. The length of the Remote is the number
-// of bytes, and at is the offset of the first byte in the region. WriteRemote returns when the
+// of bytes, and off is the offset of the first byte in the region. WriteRemote returns when the
 // peer's device has acknowledged the bytes; on iWARP, when the local TCP stack has them. A later
 // Write, message or [Conn.Notify] reaches the peer after the bytes, and can announce them. Use a
 // [Batch] for several operations, or to pass a context.
-func (c *Conn) WriteRemote(to Remote, from *Region, at int) error {
+func (c *Conn) WriteRemote(to Remote, from *Region, off int) error {
 	b := Batch{c: c}
-	b.Write(to, from, at)
+	b.Write(to, from, off)
 	return c.opError("write", b.do(context.Background()))
 }
 
 // ReadRemote reads bytes of the peer's memory into a region. The length of the Remote is the number
-// of bytes, and at is the offset of the first byte in the region. ReadRemote returns when the bytes
-// have arrived. The peer's program is not notified, and may change its memory at the same time. Use
-// a [Batch] for several operations, or to pass a context.
-func (c *Conn) ReadRemote(to *Region, at int, from Remote) error {
+// of bytes, and off is the offset of the first byte in the region. ReadRemote returns when the
+// bytes have arrived. The peer's program is not notified, and may change its memory at the same
+// time. Use a [Batch] for several operations, or to pass a context.
+func (c *Conn) ReadRemote(to *Region, off int, from Remote) error {
 	b := Batch{c: c}
-	b.Read(to, at, from)
+	b.Read(to, off, from)
 	return c.opError("read", b.do(context.Background()))
 }
 
@@ -79,10 +79,10 @@ func (c *Conn) NewBatch() *Batch { return &Batch{c: c} }
 func (b *Batch) Len() int { return len(b.ops) }
 
 // Read adds a read to the batch, like [Conn.ReadRemote].
-func (b *Batch) Read(to *Region, at int, from Remote) { b.transfer(udat.OpRDMARead, from, to, at) }
+func (b *Batch) Read(to *Region, off int, from Remote) { b.transfer(udat.OpRDMARead, from, to, off) }
 
 // Write adds a write to the batch, like [Conn.WriteRemote].
-func (b *Batch) Write(to Remote, from *Region, at int) { b.transfer(udat.OpRDMAWrite, to, from, at) }
+func (b *Batch) Write(to Remote, from *Region, off int) { b.transfer(udat.OpRDMAWrite, to, from, off) }
 
 // FetchAdd adds an atomic to the batch, like [Conn.FetchAdd]. *old is valid when [Pending.Wait] or
 // [Batch.Do] has returned nil.

@@ -105,26 +105,26 @@ func noDevice(format string, args ...any) error {
 	return fmt.Errorf("%w: %s (%s; the device \"tcp\", named at both ends, needs no hardware)", ErrNoDevice, text, advice)
 }
 
-// verbsDevices returns the verbs devices of this host that are active and have an address. none
+// verbsDevices returns the verbs devices of this host that are active and have an address. absent
 // reports whether the host has no verbs devices at all.
-func verbsDevices() (usable []udat.ProviderInfo, none bool) {
+func verbsDevices() (usable []udat.ProviderInfo, absent bool) {
 	return choose(udat.Providers(), udat.WhyNoDevices())
 }
 
 // choose does the work of verbsDevices on a given list of devices. why is the reason why the list
 // is empty or incomplete, or nil. If a device file is missing or forbidden, as in a container, the
-// host has a device that this process cannot use. none is then false.
-func choose(all []udat.ProviderInfo, why error) (usable []udat.ProviderInfo, none bool) {
-	none = !errors.Is(why, fs.ErrPermission) && !errors.Is(why, fs.ErrNotExist)
+// host has a device that this process cannot use, so absent is false.
+func choose(all []udat.ProviderInfo, why error) (usable []udat.ProviderInfo, absent bool) {
+	absent = !errors.Is(why, fs.ErrPermission) && !errors.Is(why, fs.ErrNotExist)
 	for _, p := range all {
 		if p.Fabric == "verbs" {
-			none = false
+			absent = false
 			if p.Active && p.Addr != "" {
 				usable = append(usable, p)
 			}
 		}
 	}
-	return usable, none
+	return usable, absent
 }
 
 func has(a netip.Addr) func(udat.ProviderInfo) bool {

@@ -18,14 +18,14 @@ type Grant struct {
 	remote Remote
 }
 
-// Grant gives the peer the right to read or write (or both) n bytes of m. at is the offset of the
-// first byte. n must be positive, and the connection and m must be in the same [Zone]. Grant waits
-// until the device has bound a memory window, at most until the write deadline. A connection may
-// have any number of grants, and they may overlap. With PeerAtomics the error is syscall.EINVAL,
-// because memory windows do not support atomics. On soft-RoCE a window always covers the whole
-// memory, so there a grant of a part fails with errors.ErrUnsupported.
-func (c *Conn) Grant(m *Memory, at, n int, access Access) (*Grant, error) {
-	g, err := c.grant(m, at, n, access)
+// Grant gives the peer the right to read or write (or both) n bytes of m, which begin at the offset
+// off. n must be positive, and the connection and m must be in the same [Zone]. Grant waits until
+// the device has bound a memory window, at most until the write deadline. A connection may have any
+// number of grants, and they may overlap. With PeerAtomics the error is syscall.EINVAL, because
+// memory windows do not support atomics. On soft-RoCE a window always covers the whole memory, so
+// there a grant of a part fails with errors.ErrUnsupported.
+func (c *Conn) Grant(m *Memory, off, n int, access Access) (*Grant, error) {
+	g, err := c.grant(m, off, n, access)
 	if err != nil {
 		return nil, c.opError("grant", err)
 	}
@@ -66,9 +66,9 @@ func (c *Conn) grant(m *Memory, at, n int, access Access) (*Grant, error) {
 	return g, nil
 }
 
-// bind creates a window, binds it to part, and waits until the device has bound it; Conn.mu is
-// held.
-func (g *Grant) bind(part udat.LMRTriplet, priv udat.MemPriv) (err error) {
+// bind creates a window, binds it to the triplet's memory, and waits until the device has bound it;
+// Conn.mu is held.
+func (g *Grant) bind(triplet udat.LMRTriplet, priv udat.MemPriv) (err error) {
 	c := g.c
 	for {
 		if err := c.useError(); err != nil {
@@ -84,7 +84,7 @@ func (g *Grant) bind(part udat.LMRTriplet, priv udat.MemPriv) (err error) {
 	}
 	cookie, flags := udat.Cookie(c.out.requests), c.flags(true)
 	c.count()
-	if _, err := g.window.Bind(part, priv, c.ep, cookie, flags); err != nil {
+	if _, err := g.window.Bind(triplet, priv, c.ep, cookie, flags); err != nil {
 		c.fail(fmt.Errorf("%w: %w", syscall.ECONNRESET, err))
 		return c.err
 	}

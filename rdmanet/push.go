@@ -114,8 +114,8 @@ func (c *Conn) count() {
 	out.requests++
 }
 
-// flags returns the completion flags of the next request. The completion is suppressed, unless
-// certain is true or this is the requests/4-th request since the last completion.
+// flags returns the completion flags of the next request. If certain is true, the request gets a
+// completion. Otherwise only one of requests/4 requests in a row gets a completion.
 func (c *Conn) flags(certain bool) udat.CompletionFlags {
 	out := &c.out
 	if out.silent++; !certain && out.silent < requests/4 {

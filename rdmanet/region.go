@@ -119,13 +119,13 @@ func (r *Region) Close() error {
 }
 
 // check returns an error unless r is a region of the connection c and its memory contains the n
-// bytes that begin at the offset.
-func (r *Region) check(c *Conn, at int, n uint64) error {
+// bytes that begin at the offset off.
+func (r *Region) check(c *Conn, off int, n uint64) error {
 	switch {
 	case r == nil || r.c != c:
 		return errForeignRegion
-	case at < 0 || at > len(r.buf) || n > uint64(len(r.buf)-at):
-		return fmt.Errorf("%d bytes from %d on of a region of %d: %w", int64(n), at, len(r.buf), syscall.EINVAL)
+	case off < 0 || off > len(r.buf) || n > uint64(len(r.buf)-off):
+		return fmt.Errorf("%d bytes from %d on of a region of %d: %w", int64(n), off, len(r.buf), syscall.EINVAL)
 	}
 	return nil
 }
@@ -203,12 +203,12 @@ func (c *Conn) useError() error {
 	return nil
 }
 
-// WriteRegion writes n bytes of a region to the stream without a copy. at is the offset of the
-// first byte in the region. WriteRegion returns when the device has sent the bytes, so that the
-// caller may change them. It is faster than Write for pieces of 64 KiB and more. If the peer's
-// device has not received the bytes 2 seconds after the write deadline, the connection is broken.
-func (c *Conn) WriteRegion(r *Region, at, n int) (total int, err error) {
-	if err := r.check(c, at, uint64(n)); err != nil { // a negative n is too large as uint64
+// WriteRegion writes n bytes of a region, which begin at the offset off, to the stream without a
+// copy. It returns when the device has sent the bytes, so that the caller may change them. It is
+// faster than Write for pieces of 64 KiB and more. If the peer's device has not received the bytes
+// 2 seconds after the write deadline, the connection is broken.
+func (c *Conn) WriteRegion(r *Region, off, n int) (total int, err error) {
+	if err := r.check(c, off, uint64(n)); err != nil { // a negative n is too large as uint64
 		return 0, c.opError("write", err)
 	}
 	c.wmu.Lock()
@@ -239,7 +239,7 @@ func (c *Conn) WriteRegion(r *Region, at, n int) (total int, err error) {
 			c.wait(&c.writable)
 			continue
 		}
-		if !c.write(r.lmr.Triplet(at+total, int(k)), total+int(k) == n) {
+		if !c.write(r.lmr.Triplet(off+total, int(k)), total+int(k) == n) {
 			return total, c.opError("write", c.err)
 		}
 		last = out.requests

@@ -66,9 +66,9 @@ var (
 	errDevice    = errors.New("the device has failed")
 )
 
-// breakEndpoints breaks the connections of the endpoints for which match returns true, because of
-// the failure why.
-func (ia *IA) breakEndpoints(why error, match func(*EP) bool) {
+// breakEndpoints breaks the connections of the endpoints for which match returns true. cause is the
+// failure that the endpoints report.
+func (ia *IA) breakEndpoints(cause error, match func(*EP) bool) {
 	ia.mu.Lock()
 	var eps []*EP
 	for _, h := range ia.objects[HandleEP] {
@@ -78,7 +78,7 @@ func (ia *IA) breakEndpoints(why error, match func(*EP) bool) {
 	for _, ep := range eps {
 		ep.mu.Lock()
 		if match(ep) {
-			ep.breakConnection(why)
+			ep.breakConnection(cause)
 		}
 		ep.mu.Unlock()
 	}

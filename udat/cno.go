@@ -163,8 +163,8 @@ func (c *CNO) hint(evd *EVD) *EVD {
 func (c *CNO) enter() (gone <-chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Free reads the count, ends the object's life, and then releases the waiters. A waiter that
-	// comes after Free has read the count is therefore refused here or released.
+	// Free first reads c.waiters, then ends the object's life, then closes c.gone. If a call enters
+	// after Free has read c.waiters, the check refuses the call, or the closing of c.gone releases it.
 	if err := c.object().check(cnoWait, HandleCNO); err != nil {
 		return nil, err
 	}
@@ -262,8 +262,8 @@ func (c *CNO) attach(op string, ia *IA) error {
 	return nil
 }
 
-// detach undoes attach. freed says that the dispatcher is being freed; if that was the last
-// dispatcher, detach abandons the object.
+// detach undoes attach. If freed is true, the dispatcher is being freed; if it was the last one,
+// detach then abandons the object.
 func (c *CNO) detach(freed bool) {
 	if c == nil {
 		return

@@ -43,32 +43,32 @@ func (ep *EP) happened(c *connection, why epCause, told fabric.ConnEvent) {
 }
 
 // advance applies a cause to the state, with all consequences for the connection; ep.mu is held.
-// told is the fabric's event; for a cause that is no event it contains at most the error. For a
-// call that the state does not allow, advance returns InvalidState.
-func (ep *EP) advance(op string, why epCause, told fabric.ConnEvent) error {
+// ev is the fabric's event; for a cause that is no event, ev contains at most the error. For a call
+// that the state does not allow, advance returns InvalidState.
+func (ep *EP) advance(op string, why epCause, ev fabric.ConnEvent) error {
 	t, err := ep.transition(op, why)
 	if err != nil || t.effect != effectMoves {
 		return err
 	}
 	switch t.next {
 	case EPConnected:
-		ep.established(t.event, told)
+		ep.established(t.event, ev)
 	case EPDisconnectPending:
 		ep.apply(op, why, nil)
 		ep.watch(ep.drained)
 	case epFlushing:
-		ep.flush(why, t.event, told)
+		ep.flush(why, t.event, ev)
 	}
 	return nil
 }
 
 var errAboveHard = errors.New("the endpoint holds more receives than its hard watermark allows")
 
-// breakConnection breaks the connection, if there is one, because of the failure why; ep.mu is
+// breakConnection breaks the connection, if there is one, and reports cause as the reason; ep.mu is
 // held.
-func (ep *EP) breakConnection(why error) {
+func (ep *EP) breakConnection(cause error) {
 	if ep.conn.Load() != nil {
-		ep.advance("ep", causeBroken, fabric.ConnEvent{Err: why})
+		ep.advance("ep", causeBroken, fabric.ConnEvent{Err: cause})
 	}
 }
 
@@ -352,38 +352,38 @@ func (ep *EP) awaits(c *connection) (what, reach string) {
 }
 
 // whyNot returns the error that Err of the connection's last event will return; it may be nil.
-// event is the number of that last event. If the connection is broken and told contains no reason,
+// event is the number of that last event. If the connection is broken and ev contains no reason,
 // the reason is the first failure of work on the connection. ep.mu is held.
-func (ep *EP) whyNot(c *connection, event EventNumber, told fabric.ConnEvent) *connectError {
-	if event == EventConnectionBroken && told.Err == nil {
-		told.Err = errNoReason
+func (ep *EP) whyNot(c *connection, event EventNumber, ev fabric.ConnEvent) *connectError {
+	if event == EventConnectionBroken && ev.Err == nil {
+		ev.Err = errNoReason
 		if failed := c.failed.Load(); failed != nil {
-			told.Err = *failed
+			ev.Err = *failed
 		}
 	}
-	if c.conn == nil || event == EventConnectionDisconnected || told.Err == nil && event != EventConnectionTimedOut {
+	if c.conn == nil || event == EventConnectionDisconnected || ev.Err == nil && event != EventConnectionTimedOut {
 		return nil
 	}
 	remote, after := c.conn.RemoteAddr(), time.Since(c.began).Round(time.Millisecond)
 	awaits, reach := ep.awaits(c)
-	if errors.Is(told.Err, fabric.ErrResources) || errors.Is(told.Err, fabric.ErrAddrInvalid) {
+	if errors.Is(ev.Err, fabric.ErrResources) || errors.Is(ev.Err, fabric.ErrAddrInvalid) {
 		reach = "" // the cause is on this host, not between the hosts
 	}
 	if reach != "" {
 		reach = "; look at: " + reach
 	}
-	e := &connectError{cause: told.Err}
+	e := &connectError{cause: ev.Err}
 	switch event {
 	case EventConnectionTimedOut:
 		e.cause = &Error{Op: "ep_connect", Type: TimeoutExpired}
 		e.text = fmt.Sprintf("udat: no connection to %v within the call's timeout, after %v: it awaited %s%s", remote,
 			after, awaits, reach)
 	case EventConnectionUnreachable:
-		e.text = fmt.Sprintf("udat: no connection to %v after %v: %v%s", remote, after, told.Err, reach)
+		e.text = fmt.Sprintf("udat: no connection to %v after %v: %v%s", remote, after, ev.Err, reach)
 	case EventConnectionBroken:
-		e.text = fmt.Sprintf("udat: the connection to %v is broken: %v", remote, told.Err)
+		e.text = fmt.Sprintf("udat: the connection to %v is broken: %v", remote, ev.Err)
 	default:
-		e.text = fmt.Sprintf("udat: no connection to %v: %v", remote, told.Err)
+		e.text = fmt.Sprintf("udat: no connection to %v: %v", remote, ev.Err)
 	}
 	return e
 }

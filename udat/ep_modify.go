@@ -144,8 +144,7 @@ func (ep *EP) ensureSink(op string) error {
 	return err
 }
 
-// become gives the endpoint the values of next, and returns the references that the endpoint held
-// before.
+// become gives ep the values of the endpoint next, and returns the references that ep held before.
 func (ep *EP) become(op string, mask EPField, next *EP) (uses, error) {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
@@ -176,9 +175,9 @@ func (ep *EP) become(op string, mask EPField, next *EP) (uses, error) {
 	return released, nil
 }
 
-// rebuild replaces the queues and the queue pair by those of next, and posts the posted receives
-// again on the new queue pair; all locks of the endpoint are held. The old queue pair then makes no
-// more events.
+// rebuild replaces the queues and the queue pair of ep by those of the endpoint next, and posts the
+// posted receives again on the new queue pair; all locks of ep are held. The old queue pair then
+// makes no more events.
 func (ep *EP) rebuild(op string, next *EP) error {
 	if err := ep.recvsFit(op, next); err != nil {
 		return err
@@ -222,7 +221,7 @@ func (ep *EP) replacing(n int) {
 	ep.requests.source.replacing(n)
 }
 
-// recvsFit returns an error if MaxRecvDTOs or MaxRecvIOV of next is too small for the posted
+// recvsFit returns an error if next.MaxRecvDTOs or next.MaxRecvIOV is too small for the posted
 // receives.
 func (ep *EP) recvsFit(op string, next *EP) error {
 	q := ep.recvs.inflight

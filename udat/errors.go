@@ -216,11 +216,11 @@ func Strerror(code uint32) (major, minor string, err error) {
 	return text, s.String(), nil
 }
 
-// contextError returns the error of a call that has ended because of its context. If the context's
-// deadline has passed, the error has the type late; otherwise it has the type InterruptedCall.
-func contextError(op string, late ReturnType, cause error) *Error {
+// contextError returns the error of a call that has ended because of its context. The error's type
+// is onTimeout if the context's deadline has passed, else InterruptedCall.
+func contextError(op string, onTimeout ReturnType, cause error) *Error {
 	if errors.Is(cause, context.DeadlineExceeded) {
-		return &Error{Op: op, Type: late, Err: cause}
+		return &Error{Op: op, Type: onTimeout, Err: cause}
 	}
 	return &Error{Op: op, Type: InterruptedCall, Err: cause}
 }

@@ -100,21 +100,21 @@ func (s *source) releaseDeferred() {
 	s.evd.rouse()
 }
 
-// releaseDeferredAfter queues the connection's event on the dispatcher to, which may be nil, and
+// releaseDeferredAfter queues the connection's event on the dispatcher dest, which may be nil, and
 // then the deferred events. If both go to one dispatcher, that dispatcher stays locked until all
 // are queued. If they go to two dispatchers, for which DAT promises no order, the deferred events
 // are queued first, so that none is still deferred when the Consumer has dequeued ev.
-func (s *source) releaseDeferredAfter(to *EVD, ev *Event) {
-	if to != s.evd {
+func (s *source) releaseDeferredAfter(dest *EVD, ev *Event) {
+	if dest != s.evd {
 		s.releaseDeferred()
-		to.post(ev)
+		dest.post(ev)
 		return
 	}
-	to.mu.Lock()
-	defer to.mu.Unlock()
-	to.push(ev, true)
+	dest.mu.Lock()
+	defer dest.mu.Unlock()
+	dest.push(ev, true)
 	s.pushDeferred()
-	to.rouse()
+	dest.rouse()
 }
 
 // pushDeferred queues the deferred events and ends the deferring; the dispatcher's lock is held.

@@ -133,9 +133,9 @@ func (o *object) release(op string, kind HandleType, inUse Subtype, users string
 	return o.releaseIf(op, kind, inUse, users, nil)
 }
 
-// releaseIf is release with one more check: if may is not nil, releaseIf calls it last, under
-// ia.mu, and returns its error.
-func (o *object) releaseIf(op string, kind HandleType, inUse Subtype, users string, may func() error) error {
+// releaseIf is release with one more check: if more is not nil, releaseIf calls the function more
+// last, under ia.mu, and returns its error.
+func (o *object) releaseIf(op string, kind HandleType, inUse Subtype, users string, more func() error) error {
 	if err := o.check(op, kind); err != nil {
 		return err
 	}
@@ -147,8 +147,8 @@ func (o *object) releaseIf(op string, kind HandleType, inUse Subtype, users stri
 	if !o.live.Load() {
 		return badHandle(op, kind, o)
 	}
-	if may != nil {
-		if err := may(); err != nil {
+	if more != nil {
+		if err := more(); err != nil {
 			return err
 		}
 	}

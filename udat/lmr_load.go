@@ -5,12 +5,13 @@ import (
 	"unsafe"
 )
 
-// LoadUint64 loads the 8 bytes at offset off of the region, atomically and in this host's byte
-// order. It serves to poll memory that a peer writes by RDMA, because such writes make no event at
-// this end. The word is read as a whole, and the program's later reads happen after the load. An
-// ordinary read promises neither, and the compiler may move an ordinary read out of a loop.
+// LoadUint64 loads the 8 bytes that begin at offset off in the region, atomically and in this
+// host's byte order. It serves to poll memory that a peer writes by RDMA, because such writes make
+// no event at this end. The word is read as a whole, and the program's later reads happen after the
+// load. An ordinary read promises neither, and the compiler may move an ordinary read out of a
+// loop.
 //
-// A loaded value proves that this word has been written, and nothing else. The bytes of one RDMA
+// A changed value proves that this word has been written, and nothing else. The bytes of one RDMA
 // write may arrive in any order, so a flag at the end of a write does not prove that the payload
 // before the flag has arrived. There are two ways to know that the payload has arrived:
 //
@@ -22,8 +23,8 @@ import (
 //     one connection in the order of posting, and so does mem0. iWARP does not promise this order.
 //
 // If the word is outside the region, or its address is no multiple of 8, LoadUint64 returns
-// InvalidParameter. Any number of calls may run concurrently, also with transfers and with Free;
-// after Free LoadUint64 returns InvalidHandle. It does not allocate.
+// InvalidParameter. After Free, it returns InvalidHandle. Any number of calls may run concurrently,
+// also with transfers and with Free. LoadUint64 does not allocate.
 //
 // Extension.
 func (l *LMR) LoadUint64(off int) (uint64, error) {

@@ -134,7 +134,7 @@ func (r *RMR) binding() binding {
 	return r.bound
 }
 
-// invalidated unbinds the window if context is still the context of its binding.
+// invalidated unbinds the window if its present binding has this RMR context.
 func (r *RMR) invalidated(context uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

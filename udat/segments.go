@@ -96,12 +96,12 @@ func (t *LMRTriplet) inside(op string, arg Subtype, i int) error {
 	return nil
 }
 
-// either returns the subtype read if need is local read, else the subtype write.
-func either(need MemPriv, read, write Subtype) Subtype {
+// either returns forRead if need is PrivLocalRead, else forWrite.
+func either(need MemPriv, forRead, forWrite Subtype) Subtype {
 	if need == PrivLocalRead {
-		return read
+		return forRead
 	}
-	return write
+	return forWrite
 }
 
 // batchMax is the largest number of work requests posted with one doorbell.

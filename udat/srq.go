@@ -218,28 +218,28 @@ func (s *SRQ) Resize(maxRecv int) error {
 	return nil
 }
 
-// SetLW sets the low watermark and arms it. As soon as fewer than low receives are on the queue,
+// SetLW sets the low watermark to n and arms it. As soon as fewer than n receives are on the queue,
 // which may be at once, one asynchronous event is queued. A further call sets another value and
 // arms the watermark again; the value 0 disarms the watermark.
 //
 // Implements: dat_srq_set_lw.
-func (s *SRQ) SetLW(low int) error {
+func (s *SRQ) SetLW(n int) error {
 	const op = "srq_set_lw"
 	if err := s.object().check(op, HandleSRQ); err != nil {
 		return err
 	}
 	s.drain()
 	s.mu.Lock()
-	if low < 0 || low > s.maxRecv {
+	if n < 0 || n > s.maxRecv {
 		s.mu.Unlock()
-		return fail(op, InvalidParameter, SubArg2, "low watermark is %d, must be from 0 to %d", low, s.maxRecv)
+		return fail(op, InvalidParameter, SubArg2, "low watermark is %d, must be from 0 to %d", n, s.maxRecv)
 	}
-	s.lowMark, s.lowArmed = low, low > 0
+	s.lowMark, s.lowArmed = n, n > 0
 	s.mu.Unlock()
 	if s.checkLow() {
 		return nil
 	}
-	if err := s.hw.SetLimit(low); err != nil {
+	if err := s.hw.SetLimit(n); err != nil {
 		return failAs(op, err, SubResourceSRQ)
 	}
 	s.drain()

@@ -56,14 +56,13 @@ type statusError struct{ status int }
 
 func (e *statusError) Error() string { return fmt.Sprintf("status %d", e.status) }
 
-// also returns the errors err and more joined. If more is not nil, it drops err if err is a
-// statusError.
-func also(err, more error) error {
+// joinErrors joins two errors. If second is not nil, joinErrors drops first if it is a statusError.
+func joinErrors(first, second error) error {
 	var printed *statusError
-	if more != nil && errors.As(err, &printed) {
-		err = nil
+	if second != nil && errors.As(first, &printed) {
+		first = nil
 	}
-	return errors.Join(err, more)
+	return errors.Join(first, second)
 }
 
 // errMissed is the error if a run worked but missed a limit.

@@ -77,11 +77,11 @@ func (a *app) compare() *cobra.Command {
 	return c
 }
 
-// percentage parses a percentage from 0 to most, with or without "%".
-func percentage(flag, text string, most float64) (float64, error) {
+// percentage parses a percentage from 0 to limit, with or without "%".
+func percentage(flag, text string, limit float64) (float64, error) {
 	v, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
-	if err != nil || !(v >= 0 && v <= most) {
-		return 0, usagef("--%s %q: must be a percentage from 0%% to %g%%", flag, text, most)
+	if err != nil || !(v >= 0 && v <= limit) {
+		return 0, usagef("--%s %q: must be a percentage from 0%% to %g%%", flag, text, limit)
 	}
 	return v, nil
 }

@@ -157,9 +157,9 @@ func received(device string) int64 {
 }
 
 // whereLost finds out where messages were lost. It sends a datagram, and asks both ends how many
-// packets they have received since the run began. The argument own is this host's count at that
-// time, and there is the server's count. A count is -1 if it is unknown.
-func (a *app) whereLost(client, server *result.Facts, own, there int64, address string,
+// packets they have received since the run began. When it began, ownCount was this host's count of
+// received packets, and serverCount the server's. A count is -1 if it is unknown.
+func (a *app) whereLost(client, server *result.Facts, ownCount, serverCount int64, address string,
 	control *controlFlags) (found []doctor.Finding) {
 	from, err1 := netip.ParseAddr(client.Address)
 	to, err2 := netip.ParseAddr(server.Address)
@@ -180,7 +180,7 @@ func (a *app) whereLost(client, server *result.Facts, own, there int64, address 
 	if err != nil {
 		return found
 	}
-	return append(found, doctor.Arrived(since(after.Received, there), since(received(client.Device), own))...)
+	return append(found, doctor.Arrived(since(after.Received, serverCount), since(received(client.Device), ownCount))...)
 }
 
 func (a *app) way(findings []doctor.Finding) []doctor.Finding {

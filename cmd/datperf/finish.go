@@ -9,10 +9,10 @@ import (
 )
 
 // finisher ends a command on a signal: Ctrl-C, SIGTERM (from systemd, Kubernetes or timeout), or
-// SIGHUP (from a terminal that closes). If a measurement has set gently, the first signal ends the
-// measurement and keeps the results so far, and the second signal cancels the command. Otherwise
-// the first signal cancels the command, which must then return within harshTime unless it has set
-// orderly. Once the command is cancelled, the next signal ends the process.
+// SIGHUP (from a terminal that closes). If a measurement has set the flag gently, the first signal
+// ends the measurement and keeps the results so far, and the second signal cancels the command.
+// Otherwise the first signal cancels the command, which must then return within harshTime unless it
+// has set the flag orderly. Once the command is cancelled, the next signal ends the process.
 type finisher struct {
 	signals chan os.Signal
 	gently  atomic.Bool

@@ -15,7 +15,7 @@ import (
 type runPlan func(cl *engine.Client, plan engine.Plan, args []string) (*result.Document, error)
 
 // measure adds to c what the commands client and local have in common: the flags, and the function
-// that runs the plan. The two commands differ only in how they connect the ends, which run does.
+// that runs the plan. The two commands differ only in the function run, which connects the ends.
 func (a *app) measure(c *cobra.Command, run runPlan) *cobra.Command {
 	var p planFlags
 	var out outputs
@@ -77,7 +77,7 @@ func (a *app) runPlan(cl engine.Client, plan engine.Plan, out *outputs, args []s
 				events.drop()
 			}
 			if lost != nil {
-				err = also(err, fmt.Errorf("--ndjson: %w", lost))
+				err = joinErrors(err, fmt.Errorf("--ndjson: %w", lost))
 			}
 		}()
 	}
@@ -87,7 +87,7 @@ func (a *app) runPlan(cl engine.Client, plan engine.Plan, out *outputs, args []s
 		if err != nil {
 			return err
 		}
-		defer func() { err = also(err, stop()) }()
+		defer func() { err = joinErrors(err, stop()) }()
 	}
 	a.finish.gently.Store(true)
 	cl.Finish, cl.Version, cl.Watcher = a.finish.now, buildVersion(), show.watcher()

@@ -168,8 +168,8 @@ func specificAttrs(a *udat.IAAttr, p *udat.ProviderAttr) []udat.NamedAttr {
 	return append(attrs, p.ProviderSpecificAttr...)
 }
 
-// extended reports whether the device has any operation of the InfiniBand extension. iWARP devices
-// have none. dtest and dtestx rely on what the adapter reports.
+// extended reports whether the device has any operation of the InfiniBand extension. Verbs devices
+// of iWARP have none. dtest and dtestx rely on what the adapter reports.
 func extended(p *udat.ProviderAttr) bool {
 	return p.Specific(udat.AttrImmediateData) == "TRUE" || p.Specific(udat.AttrFetchAndAdd) == "TRUE"
 }

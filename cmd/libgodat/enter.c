@@ -196,8 +196,8 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(
 	return err;
 }
 
-// first makes the first call of a thread into Go. Go changes the thread's signal mask in this call.
-// After the call, first restores the mask.
+// first makes the first call of a thread into Go, and then restores the thread's signal mask, which
+// Go changes in this call.
 static void first(go_function *function, void *arguments, int size, size_t context)
 {
 	char *top = stack();
@@ -279,9 +279,9 @@ void godat_agent(DAT_AGENT_FUNC func, DAT_PVOID data, DAT_EVD_HANDLE evd)
 }
 
 // before_go blocks all signals while Go starts, so that Go's threads get only the signals that Go
-// itself unblocks, except SIGCHLD and SIGPROF, which masked blocks again. after_go restores the
-// mask. The library is linked with asyncpreemptoff, so that Go neither unblocks SIGURG nor sends
-// it: the program may have a handler for it.
+// itself unblocks, except SIGCHLD and SIGPROF, which the handler masked blocks again. after_go
+// restores the mask. The library is linked with asyncpreemptoff, so that Go neither unblocks nor
+// sends SIGURG: the program may have a handler for this signal.
 
 static sigset_t mask;
 

@@ -218,8 +218,8 @@ type wait struct {
 }
 
 // block starts the part of a wait that blocks in C. It runs call on a goroutine, and returns
-// GODAT_PENDING. The context of call ends after rest, or when a signal cancels the wait. When call
-// has returned, the goroutine signals out.fd.
+// GODAT_PENDING. The context of call ends when the time rest has passed, or when a signal cancels
+// the wait. When call has returned, the goroutine signals out.fd.
 func (e *entry) block(out *C.godat_wait, rest time.Duration, call func(context.Context, *wait)) C.DAT_RETURN {
 	if out.fd = C.godat_eventfd(); out.fd < 0 {
 		return failure(udat.InsufficientResources, udat.SubNone)

@@ -27,9 +27,9 @@ type entry struct {
 	request   reserved                 // the arguments of a reserved service point
 }
 
-// Each C handle has a slot of its own for ever. The position of the handle in the memory of handles
-// determines the slot. A freed handle is reused only after quarantine more handles have been freed.
-// Until then calls with the freed handle return INVALID_HANDLE.
+// quarantine is how many more handles must be freed before a freed handle is reused. Until then
+// calls with the freed handle return INVALID_HANDLE. Each C handle has a slot of its own for ever:
+// the position of the handle in the memory of handles determines the slot.
 const quarantine = 4096
 
 type slot = *atomic.Pointer[entry]

@@ -63,11 +63,11 @@ func counted(list []string) []string {
 	return once
 }
 
-// left waits until no goroutines and no descriptors remain other than those in before, for at most
-// limit. It returns those that remain.
-func left(before []string, limit time.Duration) (list []string) {
+// left waits, but no longer than limit, until the goroutines have ended and only descriptors in
+// initial are open. It returns the goroutines and descriptors that remain.
+func left(initial []string, limit time.Duration) (list []string) {
 	for until := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
-		list = append(goroutines(), slices.DeleteFunc(more(descriptors(), before), func(descriptor string) bool {
+		list = append(goroutines(), slices.DeleteFunc(more(descriptors(), initial), func(descriptor string) bool {
 			return ofLoopDevice(descriptor) || ofUevents(descriptor)
 		})...)
 		if len(list) == 0 || time.Now().After(until) {
@@ -183,13 +183,13 @@ func ofUevents(descriptor string) bool {
 	return false
 }
 
-// more returns the entries of now that are not in before.
-func more(now, before []string) []string {
-	before = slices.Clone(before)
-	return slices.DeleteFunc(now, func(s string) bool {
-		i := slices.Index(before, s)
+// more returns the entries of list that are not in known.
+func more(list, known []string) []string {
+	known = slices.Clone(known)
+	return slices.DeleteFunc(list, func(s string) bool {
+		i := slices.Index(known, s)
 		if i >= 0 {
-			before = slices.Delete(before, i, i+1)
+			known = slices.Delete(known, i, i+1)
 		}
 		return i >= 0
 	})

@@ -16,9 +16,9 @@ const (
 const (
 	// shown is the confidence of the intervals and verdicts on the page.
 	shown = 0.95
-	// enough is the confidence at which a figure needs no further round. It is greater than shown,
-	// because the question is asked again after each round, and one of many answers is more often
-	// wrong than a single one.
+	// enough is the confidence at which a figure needs no further round. It is greater than the
+	// confidence shown, because the question is asked again after each round, and one of many answers
+	// is more often wrong than a single one.
 	enough = 0.99
 )
 
@@ -53,7 +53,7 @@ func estimated(ratios []float64, confidence float64) (e estimate) {
 	return e
 }
 
-// verdict compares the interval with a goal. With atMost the ratio must be at most the goal,
+// verdict compares the interval with a goal. If atMost is true the ratio must be at most the goal,
 // otherwise at least the goal.
 func (e estimate) verdict(atMost bool, goal float64) string {
 	switch {

@@ -211,7 +211,7 @@ func readRecords(rules []ruleLine, paths []string) (proofs map[string]proof, unk
 }
 
 // duty reports whether an ID names a gap to bridge, a mapping, or a conflict of sources. The table
-// does not count these: what the library does about them shows in other rules.
+// does not count these IDs, because other rules state what the library does about each of them.
 func duty(id string) bool {
 	for _, prefix := range []string{"GAP-", "V-", "C-"} {
 		if strings.HasPrefix(id, prefix) {

@@ -122,7 +122,7 @@ func (r *round) answers() error {
 }
 
 // disturb returns an act that runs a command on one of the two hosts, and the command undo after
-// the time d. In even rounds that is this host.
+// the time d. In even rounds the host is this one.
 func disturb(command, undo string, d time.Duration) func(*round) error {
 	return func(r *round) error {
 		if err := r.mayEnd(); err != nil {

@@ -39,8 +39,8 @@ func limitAddresses(n uint64) (undo func() error, err error) {
 }
 
 // lockedMemory sets the limit of locked memory to what this process has locked and n bytes more. It
-// then calls do without the right to exceed that limit.
-func lockedMemory(n int, do func() error) error {
+// then calls f without the right to exceed that limit.
+func lockedMemory(n int, f func() error) error {
 	var before unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &before); err != nil {
 		return err
@@ -61,7 +61,7 @@ func lockedMemory(n int, do func() error) error {
 			err = unix.Capset(&header, &rights[0])
 		}
 		if err == nil {
-			err = do()
+			err = f()
 		}
 		result <- err
 	}()

@@ -15,8 +15,8 @@ import (
 	"github.com/godat/godat/rdmanet"
 )
 
-// roles are the functions of the other end of a stream, by name. Each gets the connection. Each
-// line of in is a request of the runner; answers go to out.
+// roles are the functions of the other end of a stream, by name. A function gets the connection. It
+// reads the runner's requests from in, one per line, and writes its answers to out.
 var roles = map[string]func(c *rdmanet.Conn, seed uint64, dialed bool, in *json.Decoder, out *json.Encoder) error{
 	"traffic": func(c *rdmanet.Conn, seed uint64, dialed bool, in *json.Decoder, out *json.Encoder) error {
 		s := newStream(c, seed, dialed)
@@ -214,11 +214,11 @@ func (r *round) partner(role string, keepAlive time.Duration) (*partner, error) 
 	return p, nil
 }
 
-// start starts the other end: on another host if at names one, on mem0 in this process, else in a
-// process of its own.
-func (p *partner) start(at string, args []string) error {
-	if at != "" {
-		conn, err := dial(at)
+// start starts the other end: on another host if remote is that host's address, on mem0 in this
+// process, else in a process of its own.
+func (p *partner) start(remote string, args []string) error {
+	if remote != "" {
+		conn, err := dial(remote)
 		if err != nil {
 			return err
 		}

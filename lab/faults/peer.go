@@ -198,11 +198,11 @@ type peer struct {
 	gone    bool
 }
 
-// newPeer starts the other end: on another host if at is its address, on mem0 inside this process,
-// else in a process of its own.
-func newPeer(device, at string) (*peer, error) {
-	if at != "" {
-		conn, err := dial(at)
+// newPeer starts the other end: on another host if remote is that host's address, on mem0 in this
+// process, else in a process of its own.
+func newPeer(device, remote string) (*peer, error) {
+	if remote != "" {
+		conn, err := dial(remote)
 		if err != nil {
 			return nil, err
 		}

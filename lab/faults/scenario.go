@@ -38,9 +38,9 @@ func (s *scenario) leaveOut(notOn []string) {
 	}
 }
 
-// exceptOn returns the row without the kinds of fabric in on: see leaveOut.
-func (s scenario) exceptOn(on ...string) scenario {
-	s.leaveOut(on)
+// exceptOn is leaveOut in a form that returns the row.
+func (s scenario) exceptOn(notOn ...string) scenario {
+	s.leaveOut(notOn)
 	return s
 }
 

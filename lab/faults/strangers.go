@@ -167,9 +167,9 @@ func (s *strangers) call(private []byte, options *cverbs.ECE) (*cverbs.CMID, err
 	return id, id.Connect(cverbs.ConnParam{PrivateData: private, QPNum: num, RetryCount: 7, RNRRetryCount: 7})
 }
 
-// victim returns the victim's next event. It must be one of want, and of endpoint ep unless ep is
-// nil. victim adds accepts that were given up to givenUp. On iWARP an accept connects at once, so
-// victim drops the events of connections of other endpoints.
+// victim returns the victim's next event. The event must be of a kind in want, and of the endpoint
+// ep unless ep is nil. victim counts in givenUp the accepts that were given up. On iWARP an accept
+// connects at once, so victim drops the events of connections of other endpoints.
 func (s *strangers) victim(ep *udat.EP, want ...udat.EventNumber) (udat.Event, error) {
 	for {
 		ev, err := s.v.next()

@@ -222,7 +222,7 @@ func silences(r *round, s *echoServer, p *rawPeer) error {
 	return p.leave()
 }
 
-// requestFlood sends many requests, and never a first message.
+// requestFlood sends many connection requests, but on no connection a message.
 func requestFlood(r *round, s *echoServer, p *rawPeer) error {
 	n := r.many(1500, 1000, 200)
 	for range n {

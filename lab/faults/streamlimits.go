@@ -14,9 +14,10 @@ import (
 	"github.com/godat/godat/rdmanet"
 )
 
-// serveLimited is the main function of a server process that reaches a limit. Its argument is the
-// device. It writes its address, and then for each line of in the errors that Accept has returned.
-// After the line "descriptors" the process can open no descriptors beyond those that it has.
+// serveLimited is the main function of a server process that reaches a limit. The argument is the
+// device. serveLimited writes the server's address. Then it reads lines from in, and for each line
+// it writes the errors that Accept has returned. After the line "descriptors" the process can open
+// no descriptors beyond those that it has.
 func serveLimited(args []string, in io.Reader, out io.Writer) error {
 	r := &round{runner: &runner{device: args[0]}}
 	s, err := r.serve(rdmanet.ListenConfig{ReadBuffer: 64 << 10, WriteBuffer: 64 << 10})

@@ -103,10 +103,10 @@ func (s *echoServer) properWithin(limit time.Duration) error {
 	return echoed(c, '!')
 }
 
-// eventually waits until is returns true. It returns an error with the text what if that takes
-// longer than limit.
-func eventually(limit time.Duration, what string, is func() bool) error {
-	for until := time.Now().Add(limit); !is(); time.Sleep(time.Millisecond) {
+// eventually waits until cond returns true. If that takes longer than limit, eventually returns an
+// error with the text what.
+func eventually(limit time.Duration, what string, cond func() bool) error {
+	for until := time.Now().Add(limit); !cond(); time.Sleep(time.Millisecond) {
 		if time.Now().After(until) {
 			return fmt.Errorf("not after %v: %s", limit, what)
 		}

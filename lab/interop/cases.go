@@ -18,8 +18,8 @@ const (
 type pair struct{ server, client string }
 
 var (
-	// The C programs among themselves come first: if they fail, other failures of the case are theirs
-	// too.
+	// The C programs among themselves come first: if they fail, they are also the cause of the other
+	// failures of the case.
 	dat    = []pair{{library, library}, {provider, provider}, {provider, library}, {library, provider}}
 	alone  = dat[:2] // for cases of one process
 	withGo = []pair{{library, library}, {goPeer, library}, {library, goPeer}}
@@ -71,8 +71,9 @@ type program struct {
 	ends           []pair
 }
 
-// dtest returns the case of the program dtest with the switches common and own. own names the case.
-func dtest(common, own string) program { return dtests("dtest", common, own, "PASSED") }
+// dtest returns the case of the program dtest with the switches in common and in variant. The
+// variant is also a part of the case's name.
+func dtest(common, variant string) program { return dtests("dtest", common, variant, "PASSED") }
 
 func dtests(name, common, own, passes string) program {
 	flags := strings.TrimSpace(common + " " + own)
@@ -140,11 +141,11 @@ func manners(name, note string) program {
 		bound: 60 * time.Second}
 }
 
-// srq returns the case of dtestsrq. own is the switch that selects whether the program uses a
+// srq returns the case of dtestsrq. variant is the switch that selects whether the program uses a
 // shared receive queue.
-func srq(own, note string, bound time.Duration) program {
-	flags := fmt.Sprintf("-c 4 -B 3 -t 3 -b 256 %s", own)
-	return program{name: "dtestsrq " + own, port: 45248, passes: "Test Complete", ends: dat, bound: bound, note: note,
+func srq(variant, note string, bound time.Duration) program {
+	flags := fmt.Sprintf("-c 4 -B 3 -t 3 -b 256 %s", variant)
+	return program{name: "dtestsrq " + variant, port: 45248, passes: "Test Complete", ends: dat, bound: bound, note: note,
 		server: "dtestsrq -P IA " + flags, client: "dtestsrq -P IA -h ADDR " + flags}
 }
 

@@ -96,8 +96,9 @@ func count(results []result) (passed, failed, explained int) {
 	return passed, failed, explained
 }
 
-// merge returns the results in the order of the cases. A result of now replaces those of before.
-func merge(before, now []result) (all []result) {
+// merge returns the results of both lists in the order of the cases. If now has results of a case,
+// they replace the earlier ones of that case.
+func merge(earlier, now []result) (all []result) {
 	for _, soft := range []bool{false, true} {
 		for _, c := range cases {
 			own := func(list []result) []result {
@@ -107,7 +108,7 @@ func merge(before, now []result) (all []result) {
 			}
 			latest := own(now)
 			if len(latest) == 0 {
-				latest = own(before)
+				latest = own(earlier)
 			}
 			all = append(all, latest...)
 		}
@@ -231,15 +232,15 @@ func (r *runner) runAll(names []string) []result {
 }
 
 // amongC runs the C programs of a case that fails now and then, until they fail, up to ten times.
-// It returns the failure, or the result before if they do not fail.
-func (r *runner) amongC(c *program, before result) result {
+// It returns the result of the failure. If the programs do not fail, it returns passed.
+func (r *runner) amongC(c *program, passed result) result {
 	for range 10 {
 		if res := r.attempt(c, pair{library, library}); res.Failure != "" {
 			res.Explained = true
 			return res
 		}
 	}
-	return before
+	return passed
 }
 
 // attempt runs a case. Servers of dtest and dtestx tell the client their address before they
@@ -409,9 +410,9 @@ func listensTCP(port int) bool {
 	return false
 }
 
-// command returns the command line of one end. In line, IA stands for the adapter's name, and ADDR
-// for the server's address.
-func (r *runner) command(c *program, end, line string) []string {
+// command returns the command line of one end. In the template, IA stands for the adapter's name,
+// and ADDR for the server's address.
+func (r *runner) command(c *program, end, template string) []string {
 	addr := r.addr
 	if c.v6 {
 		addr = r.addrV6
@@ -420,12 +421,12 @@ func (r *runner) command(c *program, end, line string) []string {
 		addr = "tcp:" + addr
 	}
 	if c.isPeer(end) {
-		if line == c.server {
+		if template == c.server {
 			return append([]string{filepath.Join(r.bin, "peer"), c.peer, "server", addr}, strings.Fields(c.switches)...)
 		}
 		return []string{filepath.Join(r.bin, "peer"), c.peer, "client", addr}
 	}
-	words := strings.Fields(strings.NewReplacer("IA", ia, "ADDR", addr).Replace(line))
+	words := strings.Fields(strings.NewReplacer("IA", ia, "ADDR", addr).Replace(template))
 	if words[0] == "host" {
 		words[0] = filepath.Join(r.bin, words[0])
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // markdown returns the page docs/interop.md. It has tables for DAPL and for librdmacm, with a row
-// for each case and a column for each pair of ends, and the reasons of failures.
+// for each case and a column for each pair of ends. Below the tables it says why cases fail.
 func markdown(results []result) []byte {
 	var b bytes.Buffer
 	b.WriteString(strings.ReplaceAll(`# Beside the C library
@@ -59,8 +59,8 @@ lines are in [cases.go](../lab/interop/cases.go).
 	return b.Bytes()
 }
 
-// table returns a table of the page, with the cases for which in returns true.
-func table(title string, columns []pair, results []result, in func(program) bool) string {
+// table returns a table of the page, with the cases for which include returns true.
+func table(title string, columns []pair, results []result, include func(program) bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n## %s\n\n| Program |", title)
 	for _, c := range columns {
@@ -68,7 +68,7 @@ func table(title string, columns []pair, results []result, in func(program) bool
 	}
 	b.WriteString("\n|" + strings.Repeat("---|", 1+len(columns)) + "\n")
 	for _, c := range cases {
-		if !in(c) {
+		if !include(c) {
 			continue
 		}
 		cells := map[pair]string{}
@@ -121,7 +121,8 @@ func notes(results []result) string {
 	return b.String()
 }
 
-// unlike reports whether the case cannot work between tcp and soft-iWARP.
+// unlike reports whether the result is from soft-iWARP, not from two C programs, and of a case that
+// cannot work between the tcp fabric and soft-iWARP.
 func (r result) unlike() bool {
 	i := slices.IndexFunc(cases, func(c program) bool { return c.name == r.Name })
 	return iwarp(r.Device) && i >= 0 && cases[i].unlike != "" && !r.amongC()

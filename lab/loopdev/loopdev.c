@@ -138,8 +138,8 @@ struct segment {
 	struct sqp qp[MAX_QP];
 };
 
-// This process, or a process that has peers of its queue pairs. The entry of another process lasts
-// as long as queue pairs of this process refer to it.
+// A host is this process, or another process that has peers of this process's queue pairs. The
+// entry of another process lasts as long as queue pairs of this process refer to it.
 struct host {
 	int pid, fd;
 	struct segment *seg; // NULL: the entry is free
@@ -537,10 +537,10 @@ static int event_fd(const struct host *h, const struct scq *q)
 	return fd;
 }
 
-// The descriptors to which this thread must write notifications. tell writes them when the thread
-// holds no other lock, or when owed is full. A process that wakes earlier would at once wait for
-// that lock. Until then the thread holds the read lock of the rwlock below, so that no channel is
-// closed.
+// The descriptors to which this thread must write notifications. The function tell writes the
+// notifications when the thread holds no other lock, or when this array is full. A process that
+// wakes earlier would at once wait for a lock that this thread holds. Until then the thread holds
+// the read lock of the rwlock below, so that no channel is closed.
 static __thread int owed[16];
 static __thread unsigned owes;
 static pthread_rwlock_t descriptors = PTHREAD_RWLOCK_INITIALIZER;
@@ -2134,7 +2134,8 @@ void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int n)
 
 // Counts p as a sender of its completion queue. If p is in a thread domain, is the only sender, and
 // the completion queue has no channel, then p completes its sends without the lock of the queue:
-// what serializes the sends of p also serializes their completions. The next sender ends that.
+// what serializes the sends of p also serializes their completions. When a second sender is
+// counted, p uses the lock again.
 static void add_sender(struct segment *s, struct sqp *p)
 {
 	struct scq *q = &s->cq[p->scq];

@@ -129,7 +129,8 @@ func (b *bench) generated(file string) string {
 
 var complaint = regexp.MustCompile(`(?m)^(\S+\.go):(\d+):\d+: (.*)$`)
 
-// overlay writes the overlay of a program: it maps each file to replace to the file to use instead.
+// overlay writes the overlay of a program, which maps each file that is to be replaced to the file
+// to use instead.
 func (b *bench) overlay(p program, replace map[string]string) error {
 	list, err := json.Marshal(map[string]map[string]string{"Replace": replace})
 	if err != nil {
@@ -287,9 +288,9 @@ func (b *bench) measureTest(s *suite, name string) (*test, error) {
 	return t, err
 }
 
-// each calls do for every item, for up to jobs items at the same time. After an error it begins no
-// further items. It returns the first error.
-func each[T any](jobs int, items []T, do func(T) error) error {
+// each calls the function f for every item, for up to jobs items at the same time. After an error
+// it begins no further items. It returns the first error.
+func each[T any](jobs int, items []T, f func(T) error) error {
 	var failed error
 	var mu sync.Mutex
 	var workers sync.WaitGroup
@@ -297,7 +298,7 @@ func each[T any](jobs int, items []T, do func(T) error) error {
 	for range max(jobs, 1) {
 		workers.Go(func() {
 			for item := range next {
-				if err := do(item); err != nil {
+				if err := f(item); err != nil {
 					mu.Lock()
 					failed = cmp.Or(failed, err)
 					mu.Unlock()
@@ -399,8 +400,8 @@ func exactly(names ...string) string { return "^(" + strings.Join(names, "|") + 
 const least = 8 * time.Second
 
 // rounds returns the tests that reach a mutant, in the rounds in which to run them. First come fast
-// tests that have killed mutants of the same function or many others, or that reach few other
-// mutants. Each round has four times as many tests as the one before.
+// tests that have killed mutants of the same function, that have killed many mutants elsewhere, or
+// that reach few mutants. Each round has four times as many tests as the one before.
 func (b *bench) rounds(s *suite, number int) [][]string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

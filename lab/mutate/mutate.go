@@ -224,9 +224,9 @@ func withoutComments(src []byte) string {
 }
 
 // diff returns the lines that contain a change, with the change written as [-old-]{+new+}. The
-// change replaces src[start:end] by with. If these lines occur more than once in src[low:high],
-// diff also returns lines before them, as many as make the whole unique.
-func diff(src string, low, high, start, end int, with string) string {
+// change replaces src[start:end] by replacement. If these lines occur more than once in
+// src[low:high], diff also returns lines before them, as many as make the whole unique.
+func diff(src string, low, high, start, end int, replacement string) string {
 	lineStart := func(at int) int { return max(low, strings.LastIndexByte(src[:at], '\n')+1) }
 	from, to := lineStart(start), high
 	if i := strings.IndexByte(src[end:high], '\n'); i >= 0 {
@@ -240,8 +240,8 @@ func diff(src string, low, high, start, end int, with string) string {
 	if start < end {
 		change = "[-" + src[start:end] + "-]"
 	}
-	if with != "" {
-		change += "{+" + with + "+}"
+	if replacement != "" {
+		change += "{+" + replacement + "+}"
 	}
 	return strings.Join(strings.Fields(src[from:start]+change+src[end:to]), " ")
 }

@@ -76,7 +76,8 @@ func (g *generator) operator(at token.Pos, op token.Token) {
 	}
 }
 
-// negate negates a condition. It leaves out == and !=, &&, || and !, which have other mutants.
+// negate negates a condition. It skips conditions with the operators ==, !=, &&, || and !, which
+// other mutants change.
 func (g *generator) negate(cond ast.Expr) {
 	switch c := cond.(type) {
 	case *ast.BinaryExpr:

@@ -62,7 +62,7 @@ func mutantReached(numbers ...int) { // allocates for new ones only
 // copied says which lines of a generated file belong to one mutant.
 type copied struct{ number, from, to int }
 
-// edit replaces the bytes from from to end by with.
+// edit replaces the source's bytes [from:end] by the text in the field with.
 type edit struct {
 	from, end int
 	with      string

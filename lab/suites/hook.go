@@ -10,8 +10,8 @@ import (
 // The programs under test call package net, or packages that call package net, such as net/http. So
 // package net is built with three hooks. A file that is added to the package under test sets them.
 
-// netHooks are insertions into files of package net. Each one inserts text after the code in
-// before.
+// netHooks are insertions into files of package net. The field text is inserted after the code that
+// the field before contains.
 var netHooks = []struct{ file, before, text string }{
 	{"dial.go", "func (d *Dialer) DialContext(ctx context.Context, network, address string) (Conn, error) {\n" +
 		"\tctx, cancel := d.dialCtx(ctx)\n\tdefer cancel()\n",

@@ -72,7 +72,7 @@ const (
 // runTests runs the tests of a package on a device, or over TCP if device is "". If only is not
 // empty, it runs only that test. The tests' output goes to log. A test that crashes or hangs ends
 // the process, and the other tests run in a new process. If several tests ran in parallel at that
-// time, the new process runs its tests one at a time, to find out which one it is.
+// time, the new process runs its tests one at a time, to find out which test ended the process.
 func runTests(p pack, bin, device, only string, log io.Writer) (results, error) {
 	all := results{}
 	alone := false

@@ -39,10 +39,10 @@ func (s Source) NetDevice(port string) string {
 	return ""
 }
 
-// Read returns counters by name. The port's counters have the kernel's names. The names of the
-// network device's statistics begin with "netdev_". The names of its driver's counters of pause
-// frames begin with "ethtool_". The caller passes "" as netdev if the port has no network device.
-// Counters that cannot be read are left out.
+// Read returns counters by name. The port's counters have the kernel's names. The statistics of the
+// network device have names that begin with "netdev_". The device's driver also counts pause
+// frames, under names that begin with "ethtool_". The caller passes "" as netdev if the port has no
+// network device. Counters that cannot be read are left out.
 func (s Source) Read(port, netdev string) result.Counters {
 	all := result.Counters{}
 	s.folder(all, port+"/counters", "")

@@ -92,10 +92,10 @@ func (m *Mesh) lost() (all []result.MeshHost) {
 // Without this limit, a host that hangs would use up the whole Timeout with every other host.
 const patienceHosts = 3
 
-// judge decides after a step which hosts to give up. It gives up a host that has failed with at
-// least patienceHosts others since its last success. It keeps the host if one of the last
-// patienceHosts of those others has itself failed with patienceHosts hosts, because that one may be
-// to blame.
+// judge decides after a step which hosts to give up. It gives up a host if, since its last success,
+// the host has failed with at least patienceHosts other hosts. Exception: if one of the last
+// patienceHosts of these other hosts has itself failed with patienceHosts hosts, judge keeps the
+// host, because the other host may be to blame.
 func (m *Mesh) judge(one step, worked map[route]bool) {
 	for _, r := range one {
 		for _, end := range [][2]int{{r.from, r.to}, {r.to, r.from}} {

@@ -19,9 +19,9 @@ type Reached struct {
 // LimitKinds lists the kinds of objects that Limits can create.
 var LimitKinds = []string{"IA", "PZ", "CNO", "EVD", "EP", "SRQ", "LMR", "RMR", "PSP"}
 
-// Limits creates objects of a kind on a device until the adapter refuses one or there are most of
-// them. Then it frees them all, and creates one more to check that freeing them worked.
-func Limits(ctx context.Context, device, kind string, most int) (r Reached, err error) {
+// Limits creates objects of a kind on a device until the adapter refuses one or limit objects
+// exist. Then it frees them all, and creates one more to check that freeing them worked.
+func Limits(ctx context.Context, device, kind string, limit int) (r Reached, err error) {
 	chosen, err := choose(device, netip.Addr{})
 	if err != nil {
 		return r, err
@@ -42,7 +42,7 @@ func Limits(ctx context.Context, device, kind string, most int) (r Reached, err 
 	}
 	defer func() { err = errors.Join(err, m.close()) }()
 	var made []freer
-	for r.Count < most && r.Refusal == nil && ctx.Err() == nil {
+	for r.Count < limit && r.Refusal == nil && ctx.Err() == nil {
 		o, err := m.make()
 		if err != nil {
 			r.Refusal = err

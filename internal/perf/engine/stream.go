@@ -191,8 +191,8 @@ func (s *streamer) postDue() error {
 	}
 }
 
-// next returns the first queue pair that has quota left, counting from turn. It returns turn if no
-// queue pair has quota left.
+// next returns the first queue pair that has quota left, counting from s.turn. It returns s.turn if
+// no queue pair has quota left.
 func (s *streamer) next() int {
 	for i := range s.c.QPs {
 		if qp := (s.turn + i) % s.c.QPs; s.quota[qp] > s.initSeq[qp] {

@@ -129,7 +129,7 @@ func (w *worker) gotMessage(d *done) error {
 	return nil
 }
 
-// repostAt returns how many used receives are posted again together.
+// repostAt returns the number of used receives that the worker collects before it posts them again.
 func (w *worker) repostAt() int {
 	if w.c.Mode == result.Latency {
 		return 1

@@ -137,18 +137,18 @@ func (t *legacyTable) short(at int) int {
 	return int(binary.NativeEndian.Uint16(t.entries[at:]))
 }
 
-// chain returns the chain whose first entry is at the offset at. A base chain ends with the entry
-// at the offset policy. For a user's chain, policy is -1; the chain ends before the next entry
-// whose target is ERROR.
-func (t *legacyTable) chain(at, policy int, name string) *chain {
-	if c := t.chains[at]; c != nil {
+// chain returns the chain whose first entry is at the given offset. A base chain ends with the
+// entry at the offset policy. For a user's chain, policy is -1; the chain ends before the next
+// entry whose target is ERROR.
+func (t *legacyTable) chain(offset, policy int, name string) *chain {
+	if c := t.chains[offset]; c != nil {
 		return c
 	}
 	c := &chain{name: fmt.Sprintf("%s, table %s, chain %s", t.layout.program, t.name, name)}
-	t.chains[at] = c
-	for number := 1; at >= 0 && at+t.layout.size <= len(t.entries); number++ {
-		entry := t.entries[at:]
-		target, length := t.short(at+t.layout.target), t.short(at+t.layout.target+2)
+	t.chains[offset] = c
+	for number := 1; offset >= 0 && offset+t.layout.size <= len(t.entries); number++ {
+		entry := t.entries[offset:]
+		target, length := t.short(offset+t.layout.target), t.short(offset+t.layout.target+2)
 		const header = 32 // size in bytes of the header of a target or match: size, name, revision
 		if target < t.layout.size || target+header > len(entry) || length < target || length > len(entry) {
 			break
@@ -159,19 +159,19 @@ func (t *legacyTable) chain(at, policy int, name string) *chain {
 		}
 		a := xtTarget(what)
 		if what == "" && target+header+4 <= len(entry) {
-			a = t.verdict(int(int32(binary.NativeEndian.Uint32(entry[target+header:]))), at+length, entry)
+			a = t.verdict(int(int32(binary.NativeEndian.Uint32(entry[target+header:]))), offset+length, entry)
 		}
 		a.packets = binary.NativeEndian.Uint64(entry[t.layout.counters:])
 		label := fmt.Sprintf("%s, rule %d", c.name, number)
-		if at == policy {
+		if offset == policy {
 			label = c.name + ", policy DROP"
 		}
 		one := entry[:target]
 		c.rules = append(c.rules, rule{label, func(p *Packet) (tri, action) { return t.matches(one, p), a }})
-		if at == policy {
+		if offset == policy {
 			break
 		}
-		at += length
+		offset += length
 	}
 	return c
 }
@@ -197,8 +197,8 @@ func (t *legacyTable) verdict(v, following int, entry []byte) action {
 	return action{kind: kind, to: t.chain(v, -1, t.chainName(v))}
 }
 
-// chainName returns the name of the user's chain whose first entry is at the offset first. The
-// entry before that one contains the name.
+// chainName returns the name of the user's chain that begins at the offset first. The entry before
+// that offset contains the name.
 func (t *legacyTable) chainName(first int) string {
 	for at := 0; at+t.layout.size <= len(t.entries); {
 		target, length := t.short(at+t.layout.target), t.short(at+t.layout.target+2)

@@ -18,12 +18,12 @@ type field struct {
 	text func(r *result.Run, f *result.Flow) string
 }
 
-// timeField returns a column with a time that of takes from the distribution that d returns. The
-// cell is empty if d returns nil or of returns a negative number.
-func timeField(name string, of func(*result.Distribution) float64, d func(*result.Stream) *result.Distribution) field {
+// timeField returns a column with a time: d returns a distribution, and get takes the time from
+// it. The cell is empty if d returns nil or get returns a negative number.
+func timeField(name string, get func(*result.Distribution) float64, d func(*result.Stream) *result.Distribution) field {
 	return field{name, func(_ *result.Run, f *result.Flow) string {
-		if dist := d(f.Stream); dist != nil && of(dist) >= 0 {
-			return strconv.FormatFloat(of(dist), 'f', -1, 64)
+		if dist := d(f.Stream); dist != nil && get(dist) >= 0 {
+			return strconv.FormatFloat(get(dist), 'f', -1, 64)
 		}
 		return ""
 	}}

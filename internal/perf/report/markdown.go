@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// MarkdownTable writes a table. The columns from index right to last-1 are aligned to the right,
+// MarkdownTable writes a table. The columns with the indices lo to hi-1 are aligned to the right,
 // the others to the left. Indices begin at 0.
-func MarkdownTable(b *strings.Builder, titles []string, right, last int, rows [][]string) {
-	fmt.Fprintf(b, "| %s |\n|%s%s%s\n", strings.Join(titles, " | "), strings.Repeat("---|", right),
-		strings.Repeat("--:|", last-right), strings.Repeat("---|", len(titles)-last))
+func MarkdownTable(b *strings.Builder, titles []string, lo, hi int, rows [][]string) {
+	fmt.Fprintf(b, "| %s |\n|%s%s%s\n", strings.Join(titles, " | "), strings.Repeat("---|", lo),
+		strings.Repeat("--:|", hi-lo), strings.Repeat("---|", len(titles)-hi))
 	for _, row := range rows {
 		fmt.Fprintf(b, "| %s |\n", strings.Join(row, " | "))
 	}

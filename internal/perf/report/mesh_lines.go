@@ -161,11 +161,11 @@ func (p *pageMatrix) hostTable() (rows [][]string) {
 	return rows
 }
 
-// list joins the texts with commas. If there are more than most texts, it returns the first most of
-// them and the number of the others.
-func list(all []string, most int) string {
-	if more := len(all) - most; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), more)
+// list joins the texts with commas. If there are more than limit texts, it joins only the first
+// ones, up to limit, and adds the number of the others.
+func list(all []string, limit int) string {
+	if more := len(all) - limit; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(all[:limit], ", "), more)
 	}
 	return strings.Join(all, ", ")
 }

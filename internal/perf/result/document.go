@@ -178,8 +178,8 @@ const TooShort = Seconds(10 * time.Millisecond)
 // is unknown.
 func (s *Stream) Short() bool { return s.Elapsed > 0 && s.Elapsed < TooShort }
 
-// Cost contains the resources that the process used during the run. If the process runs cases of
-// other clients at the same time, they are included.
+// Cost contains the resources that the process used during the run, including those of other
+// clients' cases that it ran at the same time.
 type Cost struct {
 	CPU         Seconds `json:"cpu_s"`
 	UserCPU     Seconds `json:"user_cpu_s"`

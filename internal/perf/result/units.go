@@ -49,8 +49,8 @@ func ParseBytes(s string) (int, error) {
 	return int(n), err
 }
 
-// ParseMemory parses a size from 1 to most bytes, in the syntax of ParseBytes.
-func ParseMemory(s string, most int64) (int64, error) {
+// ParseMemory parses a size from 1 to limit bytes, in the syntax of ParseBytes.
+func ParseMemory(s string, limit int64) (int64, error) {
 	text := strings.TrimSuffix(strings.TrimSuffix(strings.ToUpper(strings.TrimSpace(s)), "B"), "I")
 	shift := 0
 	if n := len(text); n > 0 {
@@ -59,8 +59,8 @@ func ParseMemory(s string, most int64) (int64, error) {
 		}
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 1 || n > most>>shift {
-		return 0, fmt.Errorf("size %q: must be a number from 1 to %d, with K, M or G for KiB, MiB or GiB", s, most)
+	if err != nil || n < 1 || n > limit>>shift {
+		return 0, fmt.Errorf("size %q: must be a number from 1 to %d, with K, M or G for KiB, MiB or GiB", s, limit)
 	}
 	return n << shift, nil
 }

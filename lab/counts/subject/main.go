@@ -18,8 +18,9 @@ const (
 	warmUp  = 32 // uncounted regions before each of them
 )
 
-// operation is the operation to count. Before each region prepare does what n calls of the
-// operation need. After the region settle takes the completions that are left. Both may be nil.
+// operation is the operation to count. The function prepare is called before each region, and does
+// what n calls of the operation need. The function settle is called after the region, and takes the
+// completions that are left. Both may be nil.
 type operation struct {
 	do, prepare, settle func(n int)
 }

@@ -20,8 +20,8 @@ type end struct {
 	depth                         int // receives and requests in flight on one endpoint
 }
 
-// adapter returns the name of the adapter that has an address. The address is such a name. The
-// tests replace this function.
+// adapter returns the name by which to open the adapter that has an address. The address itself is
+// such a name. The tests replace this function.
 var adapter = netip.Addr.String
 
 // listening is called when a server listens. The tests replace it.
@@ -61,7 +61,7 @@ func (e *end) sibling(memory, endpoints, depth int) (s *end, err error) {
 	return s, err
 }
 
-// close destroys the adapter and everything that was made on it, siblings too.
+// close destroys the adapter and all objects on it, including those of sibling ends.
 func (e *end) close() { e.ia.Close(udat.CloseAbrupt) }
 
 func (e *end) newEP() (*udat.EP, error) {
@@ -164,7 +164,7 @@ func (e *end) disconnected(n int) error {
 	return e.awaitAll(e.connected, n, udat.EventConnectionDisconnected)
 }
 
-// disconnect ends the connections of all endpoints and waits until they have ended.
+// disconnect ends the connections of the given endpoints, and waits until they have ended.
 func (e *end) disconnect(eps ...*udat.EP) error {
 	for _, ep := range eps {
 		if err := ep.Disconnect(udat.CloseGraceful); err != nil {

@@ -61,12 +61,13 @@ func (l *readyList) add(k *link) {
 	}
 }
 
-// take returns the queued links. The slice empty, which has length 0, collects the links that are
-// queued later. If take returns no links, the engine parks next.
-func (l *readyList) take(empty []*link) (ready []*link, ended bool) {
+// take removes and returns the queued links. Links that are queued later are appended to buf, which
+// has length 0. If take returns no links, the engine waits for the bell, which the next add rings.
+// ended reports whether stop has been called.
+func (l *readyList) take(buf []*link) (ready []*link, ended bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	ready, l.links = l.links, empty
+	ready, l.links = l.links, buf
 	l.parked = len(ready) == 0
 	return ready, l.ended
 }
@@ -125,9 +126,9 @@ func (l *link) heard() {
 	}
 }
 
-// answers reports whether l can serve requests of its peer, from, and no fault loses messages
-// between the two.
-func (l *link) answers(from *link) bool {
-	return l.qp.Connected() && !l.cut.Load() && !from.cut.Load() &&
-		!l.dev.faults.silent() && !from.dev.faults.silent()
+// answers reports whether l can serve requests of its peer, and no fault loses messages between the
+// two.
+func (l *link) answers(peer *link) bool {
+	return l.qp.Connected() && !l.cut.Load() && !peer.cut.Load() &&
+		!l.dev.faults.silent() && !peer.dev.faults.silent()
 }

@@ -44,13 +44,13 @@ func (q *Dispatcher) turnAway() {
 	}
 }
 
-// Add queues run. The dispatcher calls run after all functions that were queued earlier, and not
-// before delay has passed.
-func (q *Dispatcher) Add(delay time.Duration, run func()) { q.put(delay, event{run: run}) }
+// Add queues the function f. The dispatcher calls f after all functions that were queued earlier,
+// and not before delay has passed.
+func (q *Dispatcher) Add(delay time.Duration, f func()) { q.put(delay, event{run: f}) }
 
 // AddMessage is Add for a function that handles a message of another device.
-func (q *Dispatcher) AddMessage(delay time.Duration, run func()) {
-	q.put(delay, event{run: run, message: true})
+func (q *Dispatcher) AddMessage(delay time.Duration, f func()) {
+	q.put(delay, event{run: f, message: true})
 }
 
 func (q *Dispatcher) put(delay time.Duration, e event) {

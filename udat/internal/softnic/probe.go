@@ -24,7 +24,7 @@ func (a *Adapter) Numbers() int {
 	return len(a.qpns)
 }
 
-// Connections returns how many connections and unanswered requests there are.
+// Connections returns the number of connections and unanswered connection requests together.
 func (d *Device) Connections() int {
 	d.HW.Mu.Lock()
 	defer d.HW.Mu.Unlock()

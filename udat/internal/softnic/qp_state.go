@@ -53,9 +53,9 @@ func Opcodes(ops ...fabric.Opcode) (set uint64) {
 	return set
 }
 
-// Lack makes a post of an operation in the set ops fail with the error why, because the peer does
+// Lack makes a post of an operation in the set ops fail with the error cause, because the peer does
 // not support the operation. It must be called before Connect.
-func (q *QP) Lack(ops uint64, why error) { q.lacks, q.lackErr = ops, why }
+func (q *QP) Lack(ops uint64, cause error) { q.lacks, q.lackErr = ops, cause }
 
 // Fail moves the queue pair to the error state. It returns false if the queue pair was in error or
 // closed before.
@@ -71,11 +71,11 @@ func (q *QP) Fail() bool {
 	return true
 }
 
-// Fatal is Fail for an error that no completion reports: it also reports AsyncQPFatal. why is the
-// reason, or nil if the reason is not known.
-func (q *QP) Fatal(why error) {
+// Fatal is Fail for an error that no completion reports: it also reports AsyncQPFatal. cause is nil
+// if the cause is not known.
+func (q *QP) Fatal(cause error) {
 	if q.Fail() {
-		q.reportFatal(why)
+		q.reportFatal(cause)
 	}
 }
 

@@ -63,8 +63,8 @@ func (p *QP) Begin(in *Inbound, from Waker) fabric.Status {
 	return fabric.StatusSuccess
 }
 
-// Reach pins n bytes at addr, if the key that the peer has sent grants the rights need. If n is 0,
-// no right is necessary.
+// Reach pins n bytes at addr, if the key that the peer has sent grants all rights in need. If n is
+// 0, Reach grants the access without a look at the key.
 func (p *QP) Reach(in *Inbound, key uint32, addr, n uint64, need fabric.Access) Denial {
 	if n == 0 {
 		return Granted
@@ -72,29 +72,30 @@ func (p *QP) Reach(in *Inbound, key uint32, addr, n uint64, need fabric.Access) 
 	return in.dst.add(&p.dev.HW.keys, p.pd, key, addr, n, need, true)
 }
 
-// refuse moves the target's queue pair to the error state too, and reports AsyncQPFatal, because no
-// completion reports the error at the target. It returns st.
+// refuse moves the target's queue pair to the error state. It reports AsyncQPFatal, because no
+// completion at the target reports the error. refuse returns st.
 func (p *QP) refuse(st fabric.Status) fabric.Status {
 	p.Fatal(nil)
 	return st
 }
 
-// beginSend takes the receive of a send and pins its memory.
+// beginSend takes the posted receive that the incoming send consumes, and pins the receive's
+// memory.
 func (p *QP) beginSend(in *Inbound, from Waker) fabric.Status {
 	if st := p.Receive(in, from); st != fabric.StatusSuccess {
 		return st
 	}
-	here, there := p.Room(in, 0, in.Length)
-	if here != fabric.StatusSuccess {
-		p.Spoil(in, here)
+	recv, reply := p.Room(in, 0, in.Length)
+	if recv != fabric.StatusSuccess {
+		p.Spoil(in, recv)
 	}
-	return there
+	return reply
 }
 
-// Room pins n bytes of the message's receive, from offset off on. If the receive is too short, or
-// its memory cannot be accessed, Room returns two statuses: here for the completion of the receive,
-// there for the initiator.
-func (p *QP) Room(in *Inbound, off, n uint64) (here, there fabric.Status) {
+// Room pins n bytes of the message's receive, which begin at offset off. If the receive is too
+// short, or its memory cannot be accessed, Room returns two errors: recv for the completion of the
+// receive, reply for the initiator.
+func (p *QP) Room(in *Inbound, off, n uint64) (recv, reply fabric.Status) {
 	if off+n > total(in.rx.sges) {
 		return fabric.StatusLocalLength, fabric.StatusRemoteInvReq
 	}

@@ -17,7 +17,7 @@ const (
 
 // receive reads and handles what has come, and runs the link if necessary. If poll is true, it
 // returns at once if another goroutine is receiving. got reports whether anything has come, more
-// whether there may be more.
+// whether there may be more to read.
 func (l *link) receive(poll bool) (got, more bool) {
 	in := &l.qp.In
 	if !poll {

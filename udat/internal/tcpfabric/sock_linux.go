@@ -256,9 +256,9 @@ func vector(iov []unix.Iovec, bufs [][]byte) []unix.Iovec {
 	return iov
 }
 
-// call reads or writes. one is the number of the system call for one buffer, many the number of the
-// system call for several. call does not announce the system call to Go's runtime, because the call
-// never waits, and copies for less than a millisecond.
+// call reads or writes. The parameters one and many are the numbers of the system calls for one
+// buffer and for several. call does not announce the system call to Go's runtime, because the
+// system call never waits, and copies for less than a millisecond.
 func (s *sock) call(one, many uintptr, bufs [][]byte, iov *[]unix.Iovec) (int, error) {
 	trap, at, n := one, unsafe.Pointer(unsafe.SliceData(bufs[0])), len(bufs[0])
 	if len(bufs) > 1 {

@@ -10,7 +10,7 @@ import (
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 )
 
-// errNoPages is the error of a connection at the end that has unmapped memory that was to be sent.
+// errNoPages is the error of a connection if this process has unmapped memory that was to be sent.
 var errNoPages = fmt.Errorf("memory of this process that was to be sent cannot be read: it was unmapped, or its file "+
 	"is shorter now: %w", syscall.EFAULT)
 

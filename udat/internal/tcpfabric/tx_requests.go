@@ -83,8 +83,8 @@ func (l *link) mayBegin(s *softnic.Slot) bool {
 	return !softnic.Sinks(s.WR.Opcode) || out == 0 || under < uint64(out)
 }
 
-// delay reports whether a request that Faults.Delay delays until due must still wait. If so, a
-// timer runs the link at due.
+// delay reports whether a request that Faults.Delay delays until the time due must still wait. If
+// so, a timer runs the link at that time.
 func (l *link) delay(due time.Time) bool {
 	wait := time.Until(due)
 	if wait <= 0 {

@@ -77,7 +77,7 @@ func open(p port, opts fabric.Options, async func(fabric.AsyncEvent)) (d *device
 	return d, nil
 }
 
-// remember records the object o under its verbs object v, which asynchronous events name.
+// remember records that v is the verbs object of the object o, because asynchronous events name v.
 func remember[V comparable, O any](d *device, objects *map[V]O, v V, o O) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

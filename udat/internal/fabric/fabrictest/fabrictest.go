@@ -261,7 +261,7 @@ func (e *end) connectTo(addr netip.AddrPort, p fabric.ConnectParams) {
 	e.cleanup(c)
 }
 
-// accept accepts a request with the end.
+// accept accepts a connection request with the queue pair of e.
 func (e *end) accept(r fabric.Request, p fabric.AcceptParams) {
 	e.t.Helper()
 	c, err := r.Accept(e.qp, p, e.on)

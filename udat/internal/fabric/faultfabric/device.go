@@ -54,11 +54,11 @@ type device struct {
 	objects map[any]any // maps the fabric's CQs, QPs and SRQs, which its asynchronous events name, to their decorators
 }
 
-// know records the decorator own of inner, so that asynchronous events name own instead of inner.
-func (d *device) know(inner, own any) {
+// know records that outer decorates inner, so that asynchronous events name outer.
+func (d *device) know(inner, outer any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.objects[inner] = own
+	d.objects[inner] = outer
 }
 
 func (d *device) async(ev fabric.AsyncEvent, async func(fabric.AsyncEvent)) {

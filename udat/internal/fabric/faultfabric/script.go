@@ -138,12 +138,12 @@ func (s Selection) Drop() *Rule {
 // Delay delays the calls by d. A delayed handler also delays all later events of its device.
 func (s Selection) Delay(d time.Duration) *Rule { return s.add(effect{delay: d}) }
 
-// Before runs do before each call, in the caller's goroutine.
-func (s Selection) Before(do func()) *Rule { return s.add(effect{before: do}) }
+// Before calls f before each call, in the caller's goroutine.
+func (s Selection) Before(f func()) *Rule { return s.add(effect{before: f}) }
 
-// After runs do after each call, in the caller's goroutine and before the caller learns the
+// After calls f after each call, in the caller's goroutine and before the caller learns the
 // outcome.
-func (s Selection) After(do func()) *Rule { return s.add(effect{after: do}) }
+func (s Selection) After(f func()) *Rule { return s.add(effect{after: f}) }
 
 // effect is what happens to a call.
 type effect struct {
@@ -267,16 +267,15 @@ func create[T any](s *Script, call Call, object any, arg int, make func() (T, er
 	return result(s, call, object, arg, none, make)
 }
 
-// result makes a call that returns a value. If a rule drops the call, the value is that of the
-// parameter dropped.
-func result[T any](s *Script, call Call, object any, arg int, dropped T, do func() (T, error)) (T, error) {
+// result makes a call that returns a value. If a rule drops the call, result returns ifDropped.
+func result[T any](s *Script, call Call, object any, arg int, ifDropped T, do func() (T, error)) (T, error) {
 	v := s.enter(call, object, arg)
 	var value T
 	err := v.err
 	switch {
 	case err != nil:
 	case v.drop:
-		value = dropped
+		value = ifDropped
 	default:
 		value, err = do()
 	}

@@ -90,8 +90,8 @@ var table = [numStates][numEvents]action{
 
 type events map[cverbs.CMEventType]action
 
-// row returns the actions of a state. For an event in except the action is that of except. For any
-// other event it is actIgnore, or actRemoved if the event is the device's removal.
+// row returns the actions of a state. The map except has the actions of some events. For any other
+// event the action is actIgnore, or actRemoved if the event is the device's removal.
 func row(except events) (r [numEvents]action) {
 	for i := range r {
 		r[i] = actIgnore

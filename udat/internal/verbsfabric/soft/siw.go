@@ -32,7 +32,8 @@ type siwDevice struct {
 	filler *cverbs.CQ
 }
 
-// fillerDepth is the depth of a completion queue of 1 MiB, which lies across page 144.
+// fillerDepth is the depth of the filler: a completion queue with 1 MiB of memory, which covers
+// page 144 of what the process maps of the device.
 const fillerDepth = 32 << 10
 
 // NewSIW decorates a device of soft-iWARP. It creates the filler before any other queue, so that
