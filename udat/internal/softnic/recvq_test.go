@@ -85,11 +85,11 @@ func TestRecvQueueUntaken(t *testing.T) {
 		woken(1, 1, 0, 0, 0)
 		assert.Assert(t, r.await(all[1]))
 		assert.Assert(t, !r.await(all[2]))
-		time.Sleep(untaken - 1)
+		time.Sleep(untaken - time.Nanosecond)
 		woken(1, 1, 0, 0, 0)
 		var rx receive
 		r.pop(&rx, nil)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		woken(1, 1, 1, 0, 0)
 		time.Sleep(untaken)
 		woken(1, 1, 1, 1, 0)
