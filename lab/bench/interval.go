@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"slices"
 
 	"github.com/godat/godat/internal/perf/result"
@@ -53,15 +54,16 @@ func estimated(ratios []float64, confidence float64) (e estimate) {
 	return e
 }
 
-// verdict compares the interval with a goal. If atMost is true the ratio must be at most the goal,
-// otherwise at least the goal.
+// verdict compares the interval, with the two decimals that the page shows, with a goal. If atMost
+// is true the ratio must be at most the goal, otherwise at least the goal.
 func (e estimate) verdict(atMost bool, goal float64) string {
+	low, high := math.Round(e.low*100)/100, math.Round(e.high*100)/100
 	switch {
 	case !e.known:
 		return undecided
-	case atMost && e.high <= goal, !atMost && e.low >= goal:
+	case atMost && high <= goal, !atMost && low >= goal:
 		return met
-	case atMost && e.low > goal, !atMost && e.high < goal:
+	case atMost && low > goal, !atMost && high < goal:
 		return missed
 	}
 	return undecided

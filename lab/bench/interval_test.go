@@ -84,6 +84,9 @@ func TestVerdicts(t *testing.T) {
 		"all the same, as the limit":  {[]float64{1, 1, 1, 1, 1, 1}, true, 1, met},
 		"all the same, as the wanted": {[]float64{1, 1, 1, 1, 1, 1}, false, 1, met},
 		"no round":                    {nil, true, 1, undecided},
+		"shown as 1.10 to 1.11":       {around(1.107, 0.0132, 6), true, 1.1, undecided},
+		"shown as 1.09 to 1.10":       {around(1.097, 0.0132, 6), true, 1.1, met},
+		"shown as 0.89 to 0.90":       {around(0.893, 0.0132, 6), false, 0.9, undecided},
 	} {
 		assert.Equal(t, estimated(c.ratios, shown).verdict(c.atMost, c.goal), c.want, name)
 	}
