@@ -48,7 +48,7 @@ var (
 	received     = buffers{size: 32 << 10}
 	receivedSums = buffers{size: 128 << 10}
 	sent         = buffers{size: 16 << 10}
-	sentSums     = buffers{size: 256 << 10}
+	sentSums     = buffers{size: 512 << 10}
 )
 
 func choose(sums bool, without, with *buffers) *buffers {
