@@ -343,13 +343,13 @@ static void t_masks_of_go(void)
 	must(n > 2);
 }
 
-static void t_monitor(void) // does not wake up all the time while a thread polls
+static void t_monitor(void) // has a timer slack, so that it wakes up less often while a thread polls
 {
 	char file[64], line[256];
 	struct dirent *task;
 	DIR *tasks;
 	DAT_EVENT ev;
-	long switches, most = 0;
+	long slack, switches, most = 0, slacks = 0, of_slack = 0;
 
 	open_ia();
 	connect_pair();
@@ -362,17 +362,30 @@ static void t_monitor(void) // does not wake up all the time while a thread poll
 	while ((task = readdir(tasks))) {
 		FILE *status;
 
-		snprintf(file, sizeof file, "/proc/self/task/%.20s/status", task->d_name);
-		if (atoi(task->d_name) == getpid() || !(status = fopen(file, "r")))
+		if (atoi(task->d_name) == 0 || atoi(task->d_name) == getpid())
 			continue;
-		while (fgets(line, sizeof line, status))
-			if (sscanf(line, "voluntary_ctxt_switches: %ld", &switches) == 1 && switches > most)
-				most = switches;
+		snprintf(file, sizeof file, "/proc/%.20s/timerslack_ns", task->d_name);
+		if (!(status = fopen(file, "r")) || fscanf(status, "%ld", &slack) != 1) {
+			puts("the slack cannot be read without CAP_SYS_NICE");
+			return;
+		}
 		fclose(status);
+		snprintf(file, sizeof file, "/proc/self/task/%.20s/status", task->d_name);
+		must((status = fopen(file, "r")) != NULL);
+		switches = 0;
+		while (fgets(line, sizeof line, status))
+			sscanf(line, "voluntary_ctxt_switches: %ld", &switches);
+		fclose(status);
+		printf("%s: slack %ld ns, waited %ld times in 2 s\n", task->d_name, slack, switches);
+		most = switches > most ? switches : most;
+		if (slack == 5000000) {
+			slacks++;
+			of_slack = switches;
+		}
 	}
 	closedir(tasks);
-	printf("a thread has waited %ld times in 2 s\n", most);
-	must(most < 700);
+	must(slacks == 1);
+	must(of_slack >= most / 4); // the monitor wakes up more often than most other threads
 }
 
 static void t_interrupt(void) // signals end a wait at any time; on a busy host a signal may come before the wait
