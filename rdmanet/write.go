@@ -8,7 +8,8 @@ import (
 	"syscall"
 )
 
-// writeError returns the error of a Write, nil if it may write or wait for room. mu is held.
+// writeError returns the error of a Write, nil if it may write or wait for room. If the error is
+// EPIPE, the next Write has it, too. mu is held.
 func (c *Conn) writeError() error {
 	switch {
 	case c.closed:

@@ -155,7 +155,7 @@ static void expect(void)
 
 // The second thread that Go starts is its monitor. While a thread of the program polls without
 // waiting, the monitor wakes up every 20 us, and each time takes a processor from somebody. A timer
-// slack of 5 ms makes it wake up at most 200 times a second. A monitor that has nothing to do waits
+// slack of 5 ms makes it wake up about 200 times a second. A monitor that has nothing to do waits
 // up to 10 ms anyway.
 enum { MONITOR = 2, SLACK = 5000000 };
 

@@ -17,7 +17,6 @@ const (
 
 // lent is the end of a further connection of an adapter, whose peer reads its memory.
 type lent struct {
-	e     *end
 	evd   *udat.EVD
 	ep    *udat.EP
 	psp   *udat.PSP
@@ -25,9 +24,10 @@ type lent struct {
 	ended chan error
 }
 
-// newLent makes the end of the connection that lends memory, or that reads it.
+// newLent creates an end of the further connection: the one that lends memory, or the one that
+// reads it.
 func newLent(e *end) (*lent, error) {
-	l := &lent{e: e, ended: make(chan error, 1)}
+	l := &lent{ended: make(chan error, 1)}
 	var err error
 	if l.evd, err = e.ia.CreateEVD(16, udat.EVDDTO|udat.EVDConnection|udat.EVDCR, nil); err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func (l *lent) free() error {
 	return errors.Join(err, l.evd.Free())
 }
 
-// lend listens for the one that reads, and frees everything when that one has left.
+// lend listens for the end that reads, and frees everything when that end has disconnected.
 func (e *end) lend() (udat.ConnQual, error) {
 	l, err := newLent(e)
 	if err != nil {
