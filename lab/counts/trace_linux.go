@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -23,7 +24,7 @@ type count struct{ instructions, calls int }
 
 // trace runs a program and steps through its regions. A region lasts from an odd breakpoint to the
 // next even one, and the other threads of the program are stopped meanwhile. trace stops the
-// program when the two least counts are equal.
+// program when it has enough counts.
 func trace(limit time.Duration, env []string, argv ...string) ([]count, error) {
 	runtime.LockOSThread() // only the thread that starts a process can trace it
 	defer runtime.UnlockOSThread()
@@ -46,7 +47,7 @@ func trace(limit time.Duration, env []string, argv ...string) ([]count, error) {
 	}
 	cmd.Wait() // waits for the output; the tracer has already taken the status
 	switch {
-	case agree(t.counts):
+	case enough(t.counts):
 	case err == nil && t.status.Signaled():
 		err = fmt.Errorf("ended by %v (it had %v)", t.status.Signal(), limit)
 	case err == nil && t.status.ExitStatus() != 0:
@@ -82,7 +83,7 @@ func (t *tracer) run() error {
 			if err := t.region(); err != nil {
 				return err
 			}
-			if agree(t.counts) {
+			if enough(t.counts) {
 				return unix.Kill(t.pid, unix.SIGKILL)
 			}
 		}
@@ -90,11 +91,11 @@ func (t *tracer) run() error {
 	}
 }
 
-// agree reports whether the two least counts are equal. Then more regions would not change the
-// result, and they take long: one step takes tens of microseconds.
-func agree(counts []count) bool {
-	if len(counts) < 2 {
-		return false
+// enough reports whether the two least counts are equal, or there are 8. Then more regions would not
+// change the result, and they take long: one step takes tens of microseconds.
+func enough(counts []count) bool {
+	if len(counts) < 2 || len(counts) >= 8 {
+		return len(counts) >= 8
 	}
 	sorted := slices.Clone(counts)
 	slices.SortFunc(sorted, func(a, b count) int { return a.instructions - b.instructions })
@@ -132,8 +133,9 @@ func (t *tracer) resume() {
 }
 
 // region steps through a region: from the breakpoint that the thread has just passed until the
-// thread is at the same breakpoint again. If the region blocks, because a stopped thread has what
-// it needs, region does not count it.
+// thread is at the same breakpoint again. If the thread waits for a stopped one, region does not
+// count it: the stopped one may have a lock, or Go's monitor may have asked the thread to give up
+// its processor just before everything stopped.
 func (t *tracer) region() error {
 	tid := t.at
 	var regs unix.PtraceRegs
@@ -144,8 +146,8 @@ func (t *tracer) region() error {
 	if err != nil {
 		return err
 	}
-	stuck := time.AfterFunc(blocked, func() { unix.Tgkill(t.pid, tid, unix.SIGSTOP) })
-	defer stuck.Stop()
+	var steps atomic.Int64
+	defer whenStuck(&steps, func() { unix.Tgkill(t.pid, tid, unix.SIGSTOP) })()
 	mark := regs.Rip - 1
 	var c count
 	for regs.Rip != mark {
@@ -159,6 +161,7 @@ func (t *tracer) region() error {
 			break
 		}
 		c.instructions++
+		steps.Add(1)
 		if err := unix.PtraceGetRegs(tid, &regs); err != nil {
 			return err
 		}
@@ -186,8 +189,31 @@ func (t *tracer) region() error {
 // traceFlags are those flags of the processor that a debugger changes.
 const traceFlags = 1<<8 | 1<<16
 
-// blocked is how long a region may take before it counts as blocked.
-const blocked = 20 * time.Second
+// A region counts as stuck if one step takes as long as stepLimit, or all of them regionLimit.
+const stepLimit, regionLimit = time.Second, 20 * time.Second
+
+// whenStuck calls stop, again and again, once a region is stuck. The caller counts the steps. The
+// function returned ends this.
+func whenStuck(steps *atomic.Int64, stop func()) (end func()) {
+	ended := make(chan struct{})
+	go func() {
+		tick := time.NewTicker(stepLimit)
+		defer tick.Stop()
+		for began, last := time.Now(), int64(-1); ; {
+			select {
+			case <-ended:
+				return
+			case <-tick.C:
+				if now := steps.Load(); now == last || time.Since(began) > regionLimit {
+					stop()
+				} else {
+					last = now
+				}
+			}
+		}
+	}()
+	return func() { close(ended) }
+}
 
 // freeze stops all threads except tid. It returns the signal that each thread must get when it
 // continues. The thread tid steps so slowly that Go's monitor would take it for blocked and start

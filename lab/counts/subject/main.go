@@ -14,7 +14,7 @@ const (
 	depth   = 64 // capacity of each queue; half of it is in use at most
 	burst   = 32 // completions taken by one poll of an exchange
 	size    = 64 // bytes of each message
-	regions = 8  // regions to count
+	regions = 64 // regions at most; the tracer ends the program when it has enough
 	warmUp  = 32 // uncounted regions before each of them
 )
 
