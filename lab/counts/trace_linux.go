@@ -91,8 +91,8 @@ func (t *tracer) run() error {
 	}
 }
 
-// enough reports whether the two least counts are equal, or there are 8. Then more regions would not
-// change the result, and they take long: one step takes tens of microseconds.
+// enough reports whether the two least counts are equal, or there are 8. Then more regions would
+// not change the result, and they take long: one step takes tens of microseconds.
 func enough(counts []count) bool {
 	if len(counts) < 2 || len(counts) >= 8 {
 		return len(counts) >= 8
