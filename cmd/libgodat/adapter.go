@@ -8,8 +8,10 @@ package main
 import "C"
 
 import (
+	"maps"
 	"math"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -110,14 +112,19 @@ func godat_ia_open(name C.DAT_NAME_PTR, safe C.DAT_BOOLEAN, qlen C.DAT_COUNT, as
 	}
 	ia := &adapter{IA: opened, provider: C.godat_provider(name, safe), safe: safe, strict: in.strict,
 		entries: map[*entry]struct{}{}}
+	evd := new(entry)
+	if !exists && *async == nil {
+		evd = ia.newHandle(opened.AsyncEVD())
+	}
 	ia.self = ia.newHandle(opened)
-	if ia.self == nil {
+	if ia.self == nil || evd == nil {
 		opened.Close(udat.CloseAbrupt)
+		ia.freeAll()
 		return failure(udat.InsufficientResources, udat.SubResourceMemory)
 	}
 	putAddr(&ia.self.c.local, opened.Addr(), 0)
-	if !exists && *async == nil {
-		*async = C.DAT_EVD_HANDLE(ia.newHandle(opened.AsyncEVD()).c)
+	if evd.c != nil {
+		*async = C.DAT_EVD_HANDLE(evd.c)
 	}
 	_, attr, provider, _ := opened.Query()
 	ia.maxIOV = attr.MaxIOVSegmentsPerDTO
@@ -138,18 +145,19 @@ func godat_ia_close(h C.DAT_IA_HANDLE, flags C.DAT_CLOSE_FLAGS) C.DAT_RETURN {
 	if err := opened.Close(udat.CloseFlags(flags)); err != nil {
 		return code(err)
 	}
-	ia := e.ia
+	e.ia.freeAll()
+	freeAttrs(e.ia.cTransport, e.ia.cVendor, e.ia.cSpecific)
+	return C.DAT_SUCCESS
+}
+
+// freeAll frees all handles of the adapter.
+func (ia *adapter) freeAll() {
 	ia.mu.Lock()
-	entries := make([]*entry, 0, len(ia.entries))
-	for e := range ia.entries {
-		entries = append(entries, e)
-	}
+	entries := slices.Collect(maps.Keys(ia.entries))
 	ia.mu.Unlock()
 	for _, e := range entries {
 		e.free()
 	}
-	freeAttrs(ia.cTransport, ia.cVendor, ia.cSpecific)
-	return C.DAT_SUCCESS
 }
 
 // specificAttrs returns the provider's attributes, preceded by those that programs for the C

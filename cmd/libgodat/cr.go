@@ -6,10 +6,14 @@ package main
 import "C"
 
 import (
+	"sync"
 	"unsafe"
 
 	"github.com/godat/godat/udat"
 )
+
+// localEP guards the making of handles of the endpoints that udat creates for requests.
+var localEP sync.Mutex
 
 //export godat_cr_query
 func godat_cr_query(h C.DAT_CR_HANDLE, mask C.DAT_CR_PARAM_MASK, out *C.DAT_CR_PARAM) C.DAT_RETURN {
@@ -25,6 +29,8 @@ func godat_cr_query(h C.DAT_CR_HANDLE, mask C.DAT_CR_PARAM_MASK, out *C.DAT_CR_P
 		private_data:          C.DAT_PVOID(&e.c.private_data),
 	}
 	if p.LocalEP != nil {
+		localEP.Lock() // several threads may query a request
+		defer localEP.Unlock()
 		if out.local_ep_handle = handleOf(p.LocalEP); out.local_ep_handle == nil { // udat has created the endpoint
 			made := e.ia.newHandle(p.LocalEP)
 			if made == nil {
