@@ -122,7 +122,7 @@ func (e end) next() (udat.Event, error) {
 		case ev.Number == udat.EventConnectionRequest, ev.Number == udat.EventConnectionEstablished:
 			return ev, nil
 		case ev.Number != udat.EventDTOCompletion:
-			return ev, fmt.Errorf("the connection has ended: %v: %w", ev.Number, errors.Join(ev.Err(), io.ErrUnexpectedEOF))
+			return ev, errors.Join(fmt.Errorf("the connection has ended: %v", ev.Number), ev.Err())
 		case ev.Status == udat.DTOErrFlushed || ev.Status == udat.DTOSuccess && ev.Operation != udat.DTOReceive:
 		case ev.Status != udat.DTOSuccess:
 			return ev, fmt.Errorf("%v: %v", ev.Operation, ev.Status)

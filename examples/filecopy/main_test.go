@@ -65,7 +65,7 @@ func TestCutShort(t *testing.T) {
 	_, err = e.ep.PostBatch([]udat.Op{e.message(0, slot)})
 	assert.NilError(t, err)
 	assert.NilError(t, e.ep.Disconnect(udat.CloseGraceful))
-	assert.ErrorContains(t, <-done, "unexpected EOF")
+	assert.ErrorContains(t, <-done, "the connection has ended")
 	_, err = os.Stat(to)
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }

@@ -209,7 +209,7 @@ func dial(device string, server netip.AddrPort) (_ *reader, err error) {
 		return nil, err
 	}
 	if ev.Number != udat.EventConnectionEstablished {
-		return nil, fmt.Errorf("not connected to %v: %v: %w", server, ev.Number, errors.Join(ev.Err(), io.ErrUnexpectedEOF))
+		return nil, errors.Join(fmt.Errorf("not connected to %v: %v", server, ev.Number), ev.Err())
 	}
 	data := ev.PrivateData() // the transport may pad the data
 	if err = r.table.UnmarshalBinary(data[:min(len(data), udat.RMRTripletSize)]); err != nil {
