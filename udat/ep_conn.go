@@ -89,7 +89,8 @@ func (ep *EP) established(event EventNumber, told fabric.ConnEvent) {
 	}
 }
 
-// drained ends a graceful disconnect when all requests have completed; ep.mu is held.
+// drained ends a graceful disconnect and returns true if all requests have completed. Otherwise it
+// returns false; ep.mu is held.
 func (ep *EP) drained() (done bool) {
 	ep.drainBoth()
 	if ep.requests.inFlight() > 0 {
@@ -161,8 +162,8 @@ func (ep *EP) postDisconnect() (done bool) {
 	return true
 }
 
-// watch makes the flusher call step, with ep.mu held, until step returns true or the endpoint has
-// another connection or none.
+// watch makes the flusher call step, with ep.mu held, until step returns true. It stops earlier if
+// the endpoint no longer has the connection that it has now.
 func (ep *EP) watch(step func() (done bool)) {
 	c := ep.conn.Load()
 	ep.obj.ia.flusher.watch(func() bool {
@@ -226,7 +227,7 @@ func (ep *EP) flushed() bool {
 	return done && ep.requests.inFlight() == 0 && ep.recvs.inFlight() == 0
 }
 
-// reset is Reset without the wait. waits means that the caller must wait and call reset again.
+// reset is Reset without the wait. If waits is true, the caller must wait and call reset again.
 func (ep *EP) reset(op string) (waits bool, err error) {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()

@@ -58,10 +58,10 @@ func (ep *EP) PostCmpSwap(compare, swap uint64, local LMRTriplet, cookie Cookie,
 		Flags: flags})
 }
 
-// PostRDMAReadToRMR is PostRDMARead into part of a bound RMR of this adapter; local names that
-// part. It has three more errors: InvalidState if the RMR is not bound, PrivilegesViolation if the
-// binding lacks remote write, InvalidParameter if local is outside the binding or has another
-// context.
+// PostRDMAReadToRMR is PostRDMARead into memory that an RMR of this adapter is bound to. The
+// parameter local is a triplet of that RMR for the part of the memory to fill. Three more errors
+// are possible: InvalidState if the RMR is not bound, PrivilegesViolation if the binding lacks
+// remote write, InvalidParameter if local is outside the binding or has another context.
 //
 // Extension. It is dat_ep_post_rdma_read_to_rmr of DAT 2.0.
 func (ep *EP) PostRDMAReadToRMR(rmr *RMR, local RMRTriplet, cookie Cookie, remote RMRTriplet,

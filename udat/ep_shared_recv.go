@@ -99,7 +99,7 @@ func (ep *EP) allocated() int {
 			return ValueUnknown
 		}
 		if qp := ep.recvs.qp; qp != nil {
-			taken = qp.Taken() // before the poll: receives that complete between the two still count
+			taken = qp.Taken() // before the poll: a receive that completes between Taken and the poll still counts
 		}
 	}
 	s := ep.recvs.source

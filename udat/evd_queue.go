@@ -200,8 +200,8 @@ func (e *EVD) overflow() (full bool) {
 	return e.ring.n >= e.qlen+room
 }
 
-// push queues an event; e.mu is held. notify says whether the event may wake a waiter or trigger
-// the notification object.
+// push queues an event; e.mu is held. If notify is true, the event may wake a waiter or trigger the
+// notification object.
 func (e *EVD) push(ev *Event, notify bool) {
 	slot := e.ringSlot()
 	if slot == nil {
@@ -213,9 +213,8 @@ func (e *EVD) push(ev *Event, notify bool) {
 	e.notify(notify)
 }
 
-// notify records that a notification event has come, if yes is true, and triggers the notification
-// object; e.mu is held. It does not wake the waiter: rouse wakes the waiter when all events have
-// been queued.
+// notify records a notification event and triggers the notification object, if yes is true; e.mu is
+// held. It does not wake the waiter: rouse wakes the waiter when all events have been queued.
 func (e *EVD) notify(yes bool) {
 	if !yes {
 		return
@@ -293,7 +292,7 @@ func (ia *IA) async(from *EVD, ev *Event) {
 		go ia.asyncElsewhere(ev)
 	case from == nil:
 		to.post(ev)
-	case to != from: // otherwise the asynchronous dispatcher itself has overflowed, and nothing is reported
+	case to != from: // if they are equal, the asynchronous dispatcher itself has overflowed, and nothing is reported
 		// This cannot deadlock, because the second lock is always that of an asynchronous
 		// dispatcher, of this adapter or of an adapter that was opened earlier.
 		to.mu.LockNested()

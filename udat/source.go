@@ -22,7 +22,7 @@ type sharedQueue interface {
 }
 
 // source is one queue of an endpoint, as the dispatcher of its completions sees it. The
-// dispatcher's lock guards those fields that change, except inflight.
+// dispatcher's lock guards the fields that change, except inflight.
 type source struct {
 	inflight inflight
 	receive  bool
