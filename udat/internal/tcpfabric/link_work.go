@@ -96,8 +96,8 @@ func (l *link) settle() {
 	}
 }
 
-// push writes the batch, after making a new one if it is empty. It reports whether the socket may
-// have room for more.
+// push writes the batch. If the batch is empty, push makes a new one first. It reports whether the
+// socket may have room for more.
 func (l *link) push() bool {
 	t := &l.tx
 	return (!t.empty() || l.fill()) && !t.cut && l.flushBatch()

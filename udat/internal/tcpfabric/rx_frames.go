@@ -92,8 +92,8 @@ func (x *rx) message() iwarp.Fault {
 	return fine
 }
 
-// take takes a receive for a send or immediate data. If there is none, a peer of this library has
-// to wait for one.
+// take takes a receive for a send or immediate data. If there is no receive, a peer of this library
+// has to wait for one.
 func (x *rx) take(l *link) iwarp.Fault {
 	h := &x.h
 	if !x.open {
