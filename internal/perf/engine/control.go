@@ -71,7 +71,7 @@ const (
 	msgHello   = "hello"   // client: magic, protocol, version, facts, number of cases
 	msgWelcome = "welcome" // server: the same without the cases, if it accepts the client
 	msgExamine = "examine" // client: asks the server to examine its host; server: its findings
-	msgMesh    = "mesh"    // client: asks the server to measure a case to another one; server: its run, or an error;
+	msgMesh    = "mesh"    // client: orders the server to measure a case to a server; server: its run, or an error;
 	//                            if together, server first: ready when it is connected; client: go
 	msgCase      = "case"      // client: the next case
 	msgReady     = "ready"     // server: it listens at addr for connections with token, or its queue pairs are at place

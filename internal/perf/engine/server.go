@@ -30,7 +30,7 @@ type Server struct {
 	AnyNode    bool         // run the loops on any NUMA node, not on the device's
 	MayQuit    bool         // end when a client asks for it
 	// DialPeer connects to the control port of another server. It is called when a client orders
-	// this server to measure to that one. If it is nil, the server refuses such orders.
+	// this server to measure to another server. If DialPeer is nil, the server refuses such orders.
 	DialPeer func(ctx context.Context, address string) (net.Conn, error)
 
 	chosen   *choice // the device, if Local has chosen it
