@@ -33,8 +33,8 @@ func (a *area) slot(seq uint64) uint64 {
 	return seq % a.slots
 }
 
-// at returns the offset, in the registered memory, of the slot that request or receive seq of a queue
-// pair uses.
+// at returns the offset, in the registered memory, of the slot that request or receive seq of a
+// queue pair uses.
 func (a *area) at(qp int, seq uint64) int { return a.base + qp*a.perQP + int(a.slot(seq))*a.stride }
 
 // layout describes where the areas of an end's registered memory are. Both ends have the same
