@@ -128,7 +128,7 @@ func (k *attack) part(way int) error {
 	return nil
 }
 
-// inUse returns what this process, and the kernel's verbs, have in use.
+// inUse returns how much memory, and how many objects, this process and the kernel's verbs use.
 func inUse(device string) baseline {
 	runtime.GC()
 	var mem runtime.MemStats
