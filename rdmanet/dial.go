@@ -163,7 +163,7 @@ func dialError(network string, to net.Addr, err error) error {
 func (d *Dialer) config() (cfg config, device string, err error) {
 	cfg, err = newConfig(d.ReadBuffer, d.WriteBuffer, d.KeepAlive, d.TCPAddrs, d.Logger)
 	if err == nil {
-		device, err = cfg.in(d.Zone, d.Device, d.Path)
+		device, err = cfg.useZone(d.Zone, d.Device, d.Path)
 	}
 	if err != nil || d.LocalAddr == nil {
 		return cfg, device, err
