@@ -61,9 +61,9 @@ func (l *readyList) add(k *link) {
 	}
 }
 
-// take removes and returns the queued links. Links that are queued later are appended to buf, which
-// has length 0. If take returns no links, the engine waits for the bell, which the next add rings.
-// ended reports whether stop has been called.
+// take removes and returns the queued links. The list then uses buf, an empty slice, for links that
+// are queued later. If take returns no links, the engine waits for the bell, which the next add
+// rings. ended reports whether stop has been called.
 func (l *readyList) take(buf []*link) (ready []*link, ended bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
