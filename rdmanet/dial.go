@@ -206,8 +206,8 @@ func (d *Dialer) local() (a netip.Addr, err error) {
 // is left.
 const leastShare = 2 * time.Second
 
-// dialUntilTaken connects to an address, and tries again while the peer is busy. left is the number
-// of addresses that share the remaining time.
+// dialUntilTaken connects to an address, and tries again while the peer is busy. The parameter left
+// is the number of addresses that share the remaining time.
 func (d *Dialer) dialUntilTaken(ctx context.Context, left int, cfg config, device string,
 	to netip.AddrPort) (*Conn, error) {
 	if end, ok := ctx.Deadline(); ok && left > 1 {

@@ -14,9 +14,10 @@ import (
 // drain moves the events of all completions to the ring; e.mu is held.
 func (e *EVD) drain() { e.drainInto(nil, 1) }
 
-// drainInto drains all completions; it polls an empty completion queue up to polls times. The first
-// events fill the caller's slice (to), the others go to the ring. If the slice has slots, the ring
-// must be empty. drainInto returns the number of slots filled; e.mu is held.
+// drainInto drains all completions. The parameter polls limits how often it polls an empty
+// completion queue. The first events fill the caller's slice (to), the others go to the ring. If
+// the slice has slots, the ring must be empty. drainInto returns the number of slots filled; e.mu
+// is held.
 func (e *EVD) drainInto(to []Event, polls int) int {
 	if e.cq == nil || e.dead {
 		return 0

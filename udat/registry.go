@@ -162,7 +162,7 @@ func RemoveProvider(name string) error {
 	return nil
 }
 
-// list returns the registered names whose devices are in found, sorted by name.
+// list returns the registered names of the devices in the list found, sorted by name.
 func (r *providerRegistry) list(found []ProviderInfo) []ProviderInfo {
 	r.mu.Lock()
 	defer r.mu.Unlock()

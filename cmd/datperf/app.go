@@ -56,7 +56,8 @@ type statusError struct{ status int }
 
 func (e *statusError) Error() string { return fmt.Sprintf("status %d", e.status) }
 
-// joinErrors joins two errors. If second is not nil, joinErrors drops first if it is a statusError.
+// joinErrors joins two errors. If the second error is not nil and the first is a statusError, it
+// drops the first.
 func joinErrors(first, second error) error {
 	var printed *statusError
 	if second != nil && errors.As(first, &printed) {

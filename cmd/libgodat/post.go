@@ -12,7 +12,7 @@ import (
 )
 
 // segments appends the local segments of a post to iov. The segments name their regions by context.
-// If n is above the adapter's limit, segments returns an error and does not read local.
+// If n is above the adapter's limit, segments returns an error and does not read the array.
 func (e *entry) segments(iov []udat.LMRTriplet, n C.DAT_COUNT, local *C.DAT_LMR_TRIPLET) ([]udat.LMRTriplet,
 	C.DAT_RETURN) {
 	if int(n) > e.ia.maxIOV {

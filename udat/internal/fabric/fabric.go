@@ -177,7 +177,7 @@ type MW interface {
 type CQ interface {
 	// Poll moves up to len(wcs) completions to wcs, oldest first, and returns their number. It
 	// neither blocks nor allocates. If a repeated poll is cheap on the device, Poll polls an empty
-	// queue up to polls times.
+	// queue repeatedly; the parameter polls limits how often.
 	Poll(wcs []WC, polls int) (int, error)
 	// Arm requests one notification, for the next completion. With solicitedOnly the notification
 	// is for the next completion that is solicited or failed. Completions that are already queued

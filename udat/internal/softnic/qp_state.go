@@ -32,8 +32,8 @@ func (q *QP) unclaim() bool {
 	return true
 }
 
-// Connect moves the queue pair to the connected state, with the read depths in and out. It returns
-// false if the queue pair is in error or closed.
+// Connect moves the queue pair to the connected state and sets its read depths. It returns false if
+// the queue pair is in error or closed.
 func (q *QP) Connect(in, out uint8) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -63,8 +63,8 @@ func (p *QP) Begin(in *Inbound, from Waker) fabric.Status {
 	return fabric.StatusSuccess
 }
 
-// Reach pins n bytes at addr, if the key that the peer has sent grants all rights in need. If n is
-// 0, Reach does not check the key.
+// Reach pins n bytes at addr, if the key that the peer has sent grants all rights in the parameter
+// need. If n is 0, Reach does not check the key.
 func (p *QP) Reach(in *Inbound, key uint32, addr, n uint64, need fabric.Access) Denial {
 	if n == 0 {
 		return Granted

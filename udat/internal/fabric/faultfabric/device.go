@@ -11,7 +11,7 @@ import (
 func (s *Script) Wrap(f fabric.Fabric) fabric.Fabric { return decorated{f, s} }
 
 // Inner returns the fabric's own object that a decorator wraps. It returns any other object
-// unchanged. Tests that need one certain fabric use it.
+// unchanged. Tests use Inner if they need a certain fabric.
 func Inner(object any) any {
 	switch o := object.(type) {
 	case *device:
