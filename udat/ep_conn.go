@@ -9,8 +9,8 @@ import (
 )
 
 // A queue pair may flush work before a failed request or receive of the other queue explains why.
-// If no failed work explains the flush within suspectGrace, the connection is broken all the same:
-// the device refused what the peer did, or the link is down. iWARP devices also flush when the peer
+// If no failed work explains the flush within suspectGrace, the connection is broken: the device
+// refused what the peer did, or the link is down. iWARP devices also flush when the peer
 // disconnects, and report the disconnect only later. For iWARP the time is suspectGraceIWARP.
 const (
 	suspectGrace      = 50 * time.Millisecond

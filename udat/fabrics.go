@@ -21,10 +21,9 @@ var (
 )
 
 // openFabric opens the device with this name or local address on the first fabric that has the
-// device. If no fabric can open it, openFabric returns the first error that says more than that a
-// fabric does not have the device: an error that is not fabric.ErrNoDevice, or any error of the
-// fabric whose name begins the device's name, as in "tcp:192.0.2.7". Without such an error it
-// returns fabric.ErrNoDevice.
+// device. If no fabric can open the device, openFabric returns the first error that explains why:
+// any error but fabric.ErrNoDevice, or any error of the fabric whose name begins the device's name,
+// as in "tcp:192.0.2.7". If there is no such error, it returns fabric.ErrNoDevice.
 func (o *openOptions) openFabric(name string, async func(fabric.AsyncEvent)) (fabric.Device, error) {
 	refusal := fabric.ErrNoDevice
 	for _, f := range fabrics() {

@@ -27,8 +27,8 @@ type app struct {
 	stderr io.Writer
 }
 
-// output is standard output. It keeps the first error of a write. If there is one, run returns
-// statusFailed.
+// output is standard output. It keeps the first error of a write. If a write has failed, run
+// returns statusFailed.
 type output struct {
 	io.Writer
 	err error
@@ -73,8 +73,8 @@ var errMissed error = &statusError{statusMissed}
 // -ldflags "-X main.stamped=VERSION".
 var stamped string
 
-// buildVersion returns the stamped version. If there is none it returns the module's version, and
-// if there is none, the commit of the build.
+// buildVersion returns the stamped version. If the program is not stamped, it returns the module's
+// version, and without a module's version the commit of the build.
 func buildVersion() string {
 	if stamped != "" {
 		return stamped

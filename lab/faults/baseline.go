@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// baseline is what a process, and the kernel's verbs for all processes, have in use.
+// baseline counts the resources that a process uses, and the verbs objects of all processes.
 type baseline map[string]int
 
 // threadSlack is the number of threads that the Go runtime may add for system calls that block.

@@ -35,7 +35,7 @@ const (
 )
 
 // maxQueued is the largest number of a client's messages that the server has not processed. A
-// correct client waits for an answer before it has sent so many.
+// correct client waits for an answer before it has sent that many messages.
 const maxQueued = 8
 
 // answerTime bounds the wait for an answer if no measurement runs meanwhile.

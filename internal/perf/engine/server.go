@@ -50,7 +50,7 @@ type Server struct {
 // DefaultPort is the port of the control connection.
 const DefaultPort = 18516
 
-// Check returns the facts of the server's device, or an error if there is none.
+// Check returns the facts of the server's device, or an error if the server has no device.
 func (s *Server) Check() (result.Facts, error) {
 	chosen, err := s.choose(netip.Addr{})
 	if err != nil {
