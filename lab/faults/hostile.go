@@ -248,7 +248,7 @@ func attacking(operations func(*attack) error) func(*round) error {
 	}
 }
 
-// attacked opens both adapters of an attack for do.
+// attacked opens both adapters of an attack, calls do, and closes the adapters.
 func attacked(r *round, do func(*attack) error) (err error) {
 	k := &attack{r: r}
 	defer func() {

@@ -376,7 +376,8 @@ func (c *program) complaint(p *process.Process) error {
 	return nil
 }
 
-// listening reports whether the server accepts clients. end is the kind of the server.
+// listening reports whether the server accepts clients. The parameter end says what kind of end the
+// server is.
 func (c *program) listening(p *process.Process, end string) bool {
 	switch {
 	case c.says != "":

@@ -121,8 +121,8 @@ func (b *bench) placesOf(m Mutant) (list []place) {
 	return list
 }
 
-// generated returns the path of the generated source that contains a file with all its mutants. In
-// its errors the compiler names either this path or that of the original file.
+// generated returns the path of the generated source of a file, which contains all mutants of the
+// file. In its errors the compiler names either this path or that of the original file.
 func (b *bench) generated(file string) string {
 	return filepath.Join(b.tmp, strings.ReplaceAll(file, "/", "_"))
 }

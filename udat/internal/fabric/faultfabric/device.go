@@ -54,7 +54,8 @@ type device struct {
 	objects map[any]any // maps the fabric's CQs, QPs and SRQs, which its asynchronous events name, to their decorators
 }
 
-// know records that outer decorates inner, so that asynchronous events name outer.
+// know records that outer is the decorator of inner, so that asynchronous events name outer instead
+// of inner.
 func (d *device) know(inner, outer any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
