@@ -16,7 +16,6 @@ const (
 	portBase    = 33534
 )
 
-// port returns the port for the qualifier.
 func (q ConnQual) port(op string, arg Subtype) (uint16, error) {
 	switch {
 	case q == 0:

@@ -142,7 +142,6 @@ func (q *inflight) saveSGEs(seq uint32, sges []fabric.SGE) []fabric.SGE {
 	return saved
 }
 
-// savedSGEs returns the segments that saveSGEs has saved.
 func (q *inflight) savedSGEs(seq uint32) []fabric.SGE {
 	first := int(seq&uint32(len(q.entries)-1)) * int(q.stride)
 	return q.segments[first : first+int(q.entry(seq).segments)]

@@ -89,7 +89,6 @@ func (s *source) dropDeferred() {
 	s.deferring, s.deferred = false, nil
 }
 
-// deferredCount returns the number of deferred events.
 func (s *source) deferredCount() int {
 	s.evd.mu.Lock()
 	defer s.evd.mu.Unlock()

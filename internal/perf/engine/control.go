@@ -106,7 +106,6 @@ func readRaw[T any](b json.RawMessage) (*T, error) {
 	return v, nil
 }
 
-// peerError is an error that the peer reported.
 type peerError struct{ who, text string }
 
 func (e *peerError) Error() string { return "the " + e.who + " says: " + e.text }

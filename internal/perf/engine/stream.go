@@ -202,7 +202,6 @@ func (s *streamer) next() int {
 	return s.turn
 }
 
-// completion handles one completion.
 func (s *streamer) completion(d *done, now int64) error {
 	if d.recv {
 		if s.received == s.c.Warmup {

@@ -72,7 +72,6 @@ func (l *readyList) take(buf []*link) (ready []*link, ended bool) {
 	return ready, l.ended
 }
 
-// newLink returns a new link for a queue pair.
 func (d *Device) newLink(q *softnic.QP) softnic.Link { return &link{qp: q, dev: d} }
 
 func linkOf(q *softnic.QP) *link { return q.Link().(*link) }

@@ -8,7 +8,6 @@ import (
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 )
 
-// newLink returns a new link for a queue pair.
 func newLink(q *softnic.QP) softnic.Link {
 	l := &link{qp: q}
 	l.step = l.work

@@ -348,7 +348,6 @@ func (l *link) acknowledged(executed uint64) bool {
 	return true
 }
 
-// control handles a control message.
 func (x *rx) control(l *link) iwarp.Fault {
 	h := &x.h
 	executed := h.Value

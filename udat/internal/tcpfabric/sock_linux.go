@@ -64,7 +64,6 @@ func newPoller(tick func() (again bool)) (*poller, error) {
 	return p, nil
 }
 
-// stop ends the goroutine.
 func (p *poller) stop() {
 	p.file.Close()
 	<-p.done
