@@ -161,9 +161,9 @@ func (l *link) acknowledgeNow() {
 	}
 }
 
-// poll reads the socket. If nothing has come, no answer of the caller has carried the
-// acknowledgement since the last poll, so poll sends it. It also sends the acknowledgement if the
-// link is no longer hot: no other poll follows then, and the socket's event finds nothing to read.
+// poll reads the socket. If nothing has come, poll sends the acknowledgement if it is still due:
+// the caller has sent no answer that carried it. poll also sends the acknowledgement if the link is
+// no longer hot, because no other poll follows then, and the socket's event finds nothing to read.
 func (s *hotSet) poll(l *link) bool {
 	got, _ := l.receive(true)
 	if !got || l.hot.Load() != s {
@@ -302,10 +302,9 @@ func (l *link) readable(end bool) (more bool) {
 
 func (l *link) writable() { l.run() }
 
-// rest acknowledges what has been received. It sends no acknowledgement now if the caller will send
-// one: with its answer, at its next poll, or at the next tick. It expects that of a caller that
-// polls, and of a caller that waits and gets a receive. A write without a receive does not wake a
-// caller that waits.
+// rest acknowledges what has been received. If a caller polls, or waits and has got a receive, rest
+// leaves the acknowledgement to that caller's answer or next poll, or to the next tick. A write
+// without a receive does not wake a caller that waits, so rest acknowledges it at once.
 func (l *link) rest() {
 	switch {
 	case l.hot.Load() != nil && !l.byWait.Load():
