@@ -152,8 +152,8 @@ func (e *EVD) deliver(s *source, en *inflightEntry, wc *fabric.WC, places *atomi
 	e.notify(notify)
 }
 
-// settle passes a completion to its owner. If the owner returns a report, settle keeps it until the
-// dispatcher is unlocked.
+// settle passes a completion to its owner. If the owner returns a report, settle keeps the report
+// until the dispatcher is unlocked.
 func (e *EVD) settle(s *source, en *inflightEntry, wc *fabric.WC, ev *Event) {
 	if after := s.sink.complete(en, wc, ev); after != nil {
 		e.after = append(e.after, after)

@@ -152,7 +152,7 @@ func (b *bench) compileTests(p program, of place) ([]byte, error) {
 	return b.compile(p, "test", "-c", "-vet=off", "-tags", of.tags(), "-o", p.binary(of), "./"+of.dir)
 }
 
-// compileTarget builds a package that is not part of its own tests.
+// compileTarget builds a package on its own, because its tests do not contain it.
 func (b *bench) compileTarget(p program, t target) ([]byte, error) {
 	return b.compile(p, "build", "-buildvcs=false", "-tags", t.tags, "-o", os.DevNull, "./"+t.dir)
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// streamer is the state of a bandwidth measurement that is not part of its worker.
+// streamer is the worker of a bandwidth measurement, with the state that only such a measurement
+// needs.
 type streamer struct {
 	*worker
 	quota     []uint64 // total number of requests to post on each queue pair

@@ -69,7 +69,7 @@ func (l *link) serve() {
 	l.over()
 }
 
-// settle completes the oldest requests as far as they are done, in order.
+// settle completes the requests that are done, in order, up to the first one that is not done.
 func (l *link) settle() {
 	q, t := l.qp, &l.tx
 	sq := q.Sends()
