@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// kind is the type of a control message. It determines the meaning of control.value, the value in
-// the comments below.
+// kind is the type of a control message. It determines the meaning of control.value, which the
+// comments below call value.
 type kind byte
 
 const (

@@ -22,7 +22,7 @@ var errFlushed = errors.New("the device has flushed what was posted and names no
 
 var errNoReason = errors.New("the device names no reason")
 
-// handler returns the handler of the fabric's events of a connection.
+// handler returns the handler for the fabric's events of a connection.
 func (ep *EP) handler(c *connection) func(fabric.ConnEvent) {
 	return func(ev fabric.ConnEvent) { ep.happened(c, causeOf[ev.Kind], ev) }
 }
@@ -138,9 +138,10 @@ func (ep *EP) flush(why epCause, event EventNumber, told fabric.ConnEvent) {
 	}
 }
 
-// postDisconnect enters DISCONNECTED and queues the last event of the connection, if the endpoint
-// is in FLUSHING and either all work that was posted before the connection ended has completed or
-// flushWait has passed; ep.mu is held. It returns false if it must be called again.
+// postDisconnect enters DISCONNECTED and queues the last event of a connection that is in FLUSHING,
+// if it is time: all work that was posted before the end of the connection has completed, or
+// flushWait has passed. It returns false if it is not time yet, and must then be called again;
+// ep.mu is held.
 func (ep *EP) postDisconnect() (done bool) {
 	c := ep.conn.Load()
 	if ep.exactState() != epFlushing {

@@ -292,7 +292,7 @@ enum { HANDLED = sizeof handled / sizeof *handled };
 static struct sigaction before[HANDLED];
 
 // forked gives the child the program's handlers back. Go's handler may wait for Go's threads, which
-// the child does not have. With this handler a child that crashed would not end.
+// the child does not have. So with Go's handler a child that crashed would not end.
 static void forked(void)
 {
 	child = 1;

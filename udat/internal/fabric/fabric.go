@@ -307,8 +307,8 @@ type Request interface {
 	// this end serves, and out limits the reads that it starts.
 	ReadDepths() (in, out uint8)
 	// Accept accepts the request with qp. The handler receives EventEstablished, or EventFailed if
-	// the peer has given up. If Accept returns an error, the request still awaits its answer. Only
-	// if qp has failed during the call may the request be lost.
+	// the peer has given up. If Accept returns an error, the request still awaits its answer. The
+	// request may be lost only if qp has failed during the call.
 	Accept(qp QP, p AcceptParams, on func(ConnEvent)) (Conn, error)
 	// Reject rejects the request. If byConsumer is true, the peer receives EventPeerRejected.
 	// Otherwise it receives EventRejected, whose data may be padded with zeroes.

@@ -31,10 +31,9 @@ type Conn struct {
 	local, remote netip.AddrPort
 }
 
-// later makes a call on the id that may take long, in a new goroutine. After the call that
-// goroutine takes the lock. It then destroys the id, if the id is to be destroyed by that time.
-// Otherwise it passes the result of the call to the function in the parameter then. The caller
-// holds the lock.
+// later makes a call on the id that may take long, in a new goroutine. After the call, the
+// goroutine takes the lock. If the id is to be destroyed by that time, the goroutine destroys it.
+// Otherwise it passes the result to the function in the parameter then. The caller holds the lock.
 func (c *Conn) later(call func() error, then func(err error)) {
 	c.calling = true
 	c.m.calls.Go(func() {
