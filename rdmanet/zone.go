@@ -73,7 +73,7 @@ func (c *config) useZone(z *Zone, device string, path Path) (string, error) {
 	return name, nil
 }
 
-// enter counts one more user, until leave. It returns an error if the zone is closed.
+// enter counts one more user, until leave is called. It returns an error if the zone is closed.
 func (z *Zone) enter() error {
 	z.adapter.mu.Lock()
 	defer z.adapter.mu.Unlock()

@@ -312,7 +312,8 @@ func orUnknown(version string) string {
 	return "datperf " + strings.TrimPrefix(version, "datperf ")
 }
 
-// seat admits a client. The server calls end if the client loses its seat to another one.
+// seat admits a client. The server calls the function end if the client loses its seat to another
+// one.
 func (s *Server) seat(end func(error)) (*seat, error) {
 	if s.seats == nil {
 		return nil, nil

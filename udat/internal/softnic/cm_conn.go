@@ -36,7 +36,7 @@ type Conn struct {
 	timer  *time.Timer
 }
 
-// Attempt makes c an attempt to connect q, as p describes.
+// Attempt makes c an attempt to connect the queue pair q, with the parameters p.
 func (d *Device) Attempt(c *Conn, q fabric.QP, p fabric.ConnectParams, on func(fabric.ConnEvent)) error {
 	const op = "connect"
 	a := &d.HW.Attr

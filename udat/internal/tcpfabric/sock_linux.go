@@ -107,7 +107,7 @@ func (p *poller) loop() {
 	}
 }
 
-// again makes loop call tick.
+// again makes the poller's goroutine call the function tick.
 func (p *poller) again() {
 	if !p.asks.Swap(true) {
 		p.file.SetReadDeadline(past)
