@@ -30,8 +30,9 @@ func hasTaken(qp fabric.QP, since time.Time) bool {
 	return time.Now().Before(since.Add(flushWait))
 }
 
-// sharedWait is how long the device may take to complete the receives that a queue pair in the
-// error state has taken from a shared queue, if the device does not report their number.
+// sharedWait is for devices that do not report how many receives a queue pair has taken from a
+// shared queue. Such a device has completed these receives when the queue pair has been in the
+// error state for this time.
 const sharedWait = 20 * time.Millisecond
 
 // completeTaken waits, before an endpoint is freed, until the device has completed the receives

@@ -278,10 +278,10 @@ void godat_agent(DAT_AGENT_FUNC func, DAT_PVOID data, DAT_EVD_HANDLE evd)
 	self.state = before;
 }
 
-// before_go blocks all signals while Go starts, so that Go's threads get only the signals that Go
-// itself unblocks, except SIGCHLD and SIGPROF, which the handler masked blocks again. after_go
-// restores the mask. The library is linked with asyncpreemptoff, so that Go neither unblocks nor
-// sends SIGURG: the program may have a handler for this signal.
+// before_go blocks all signals while Go starts. So Go's threads get only the signals that Go itself
+// unblocks. Of these, the handler masked blocks SIGCHLD and SIGPROF again. after_go restores the
+// mask. The library is linked with asyncpreemptoff, so that Go neither unblocks nor sends SIGURG:
+// the program may have a handler for this signal.
 
 static sigset_t mask;
 
