@@ -111,11 +111,10 @@ func addrInfoError(rc C.int, node, service string) error {
 
 // CreateEP creates an id from one result of GetAddrInfo. The id reports its events to ch. A passive
 // id is bound to info.Src; call Listen next. Any other id has resolved its address and its route,
-// as after ROUTE_RESOLVED; call CreateQP and Connect next. To resolve the address and to resolve
-// the route may each block a thread for up to 2 s, and cannot be interrupted. Programs that must
-// not block call CreateID, ResolveAddr and ResolveRoute instead. Errors: as BindAddr; ETIMEDOUT,
-// ENETUNREACH or EHOSTUNREACH if info.Dst cannot be reached; EMFILE if fewer than 8 descriptors are
-// free.
+// as after ROUTE_RESOLVED; call CreateQP and Connect next. Each of the two steps, address and
+// route, may block a thread for up to 2 s, and cannot be interrupted. Programs that must not block
+// call CreateID, ResolveAddr and ResolveRoute instead. Errors: as BindAddr; ETIMEDOUT, ENETUNREACH
+// or EHOSTUNREACH if info.Dst cannot be reached; EMFILE if fewer than 8 descriptors are free.
 //
 // Implements: rdma_create_ep.
 func (ch *EventChannel) CreateEP(info AddrInfo) (*CMID, error) {

@@ -458,8 +458,8 @@ func (id *CMID) callBound(name string, f func() C.int) error {
 	})
 }
 
-// call runs f, which makes the call of cmRules[name], and records the id's new step. If f fails
-// because of the id's step, the error says so.
+// call runs f and records the id's new step. f calls the function of librdmacm that cmRules[name]
+// describes. If f fails because of the id's step, the error says so.
 func (id *CMID) call(name string, f func() C.int) error {
 	if !id.life.enter() {
 		return ErrClosed
@@ -512,7 +512,8 @@ const (
 )
 
 // explain adds the likely cause to an EINVAL of the kernel. limit is the limit of the private data
-// in bytes. If other is not empty, it is another possible cause, with which the added text begins.
+// in bytes. If another cause is possible, other is a text about it, and the added text begins with
+// other.
 func (p *ConnParam) explain(err error, limit int, other string) error {
 	if e, ok := err.(*Error); ok && e.Errno == syscall.EINVAL && e.Advice == "" {
 		if len(p.PrivateData) > limit {

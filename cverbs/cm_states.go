@@ -92,7 +92,7 @@ func cmAdvice(call string, at cmStep) string {
 }
 
 // cmWay returns the calls that lead an id from one step to another. If no calls do, it returns the
-// calls that lead a new id to that step.
+// calls that lead a new id to the second step.
 func cmWay(at, to cmStep) string {
 	switch to {
 	case cmCreateID:

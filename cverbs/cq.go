@@ -111,11 +111,11 @@ func (q *CQ) finish(verb string, v *C.struct_ibv_cq, err error, depth int) error
 // Implements: ibv_poll_cq.
 func (q *CQ) Poll(wc []WC) (int, error) { return orZero(q).poll(wc, 1) }
 
-// PollSpin polls the queue until it has a completion, but at most polls times, in one crossing into
-// C. polls is 1 to MaxPolls. PollSpin is for a loop that expects a completion soon. The call keeps
-// the caller's thread and processor (P). Every 2 ms it yields to other goroutines, because the
-// runtime interrupts a goroutine that does not yield. Errors: ErrClosed; EINVAL if polls is out of
-// range.
+// PollSpin polls the queue again and again until the queue has a completion. The parameter polls,
+// from 1 to MaxPolls, limits the number of polls. All of them take one crossing into C. PollSpin is
+// for a loop that expects a completion soon. The call keeps the caller's thread and processor (P).
+// Every 2 ms it yields to other goroutines, because the runtime interrupts a goroutine that does
+// not yield. Errors: ErrClosed; EINVAL if polls is out of range.
 //
 // Extension.
 func (q *CQ) PollSpin(wc []WC, polls int) (int, error) {
@@ -143,8 +143,8 @@ func polled(n int) (int, error) {
 	return polledRest(n)
 }
 
-// polledRest handles the rare results: an error, or a count with CV_YIELD. For the latter it yields
-// to other goroutines.
+// polledRest handles the rare results: an error, or a count with CV_YIELD. For a count with
+// CV_YIELD it yields to other goroutines.
 func polledRest(n int) (int, error) {
 	switch {
 	case n == C.CV_CLOSED:

@@ -94,9 +94,9 @@ type WCEx struct {
 }
 
 // Elapsed returns the time that passed between two values of the device's clock, as
-// [WCEx.Timestamp] and [Context.Clock] return them. The value from is the earlier one. The clock
-// wraps around at TimestampMask, so the time must be shorter than one period of the clock. Elapsed
-// returns 0 if the device does not report the rate of its clock (HCACoreClock).
+// [WCEx.Timestamp] and [Context.Clock] return them. The first argument is the earlier value. The
+// clock wraps around at TimestampMask, so the time must be shorter than one period of the clock.
+// Elapsed returns 0 if the device does not report the rate of its clock (HCACoreClock).
 //
 // Extension.
 func (a *DeviceAttr) Elapsed(from, to uint64) time.Duration {

@@ -365,9 +365,8 @@ struct cv_posted cv_post_wq_recv(const uintptr_t *gate, const struct cv_recv_wr 
 	return post_recv(NULL, NULL, wq, wr, n, sg, nsg, max_sge);
 }
 
-// Go interrupts a goroutine that has run for 10 ms, unless it yields before. But with each yield Go
-// also wakes another thread, which finds nothing to do. So a thread yields at most once in this
-// time.
+// Go interrupts a goroutine that has run for 10 ms without a yield. But with each yield Go also
+// wakes another thread, which finds nothing to do. So a thread yields at most once in this time.
 static const uint64_t YIELD_EVERY = 2000000; // ns
 
 int cv_yield_due(void)

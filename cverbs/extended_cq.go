@@ -60,11 +60,12 @@ func (c *Context) CreateCQEx(init CQInit) (*CQ, error) {
 	return q, nil
 }
 
-// PollEx polls an extended queue until it has a completion, but at most polls times, in one
-// crossing into C. polls is 1 to MaxPolls. PollEx takes up to len(wc) completions and returns their
-// number. Fewer than len(wc) means that the queue is empty. PollEx does not allocate. Like
-// PollSpin, it keeps the caller's thread and yields every 2 ms. Errors: EINVAL if polls is out of
-// range, and for a queue of CreateCQ; ErrClosed.
+// PollEx polls an extended queue again and again until the queue has a completion. The parameter
+// polls, from 1 to MaxPolls, limits the number of polls. All of them take one crossing into C.
+// PollEx takes up to len(wc) completions and returns their number. Fewer than len(wc) means that
+// the queue is empty. PollEx does not allocate. Like PollSpin, it keeps the caller's thread and
+// yields every 2 ms. Errors: EINVAL if polls is out of range, and for a queue of CreateCQ;
+// ErrClosed.
 //
 // Implements: ibv_start_poll, ibv_next_poll, ibv_end_poll, ibv_wc_read_opcode,
 // ibv_wc_read_vendor_err, ibv_wc_read_byte_len, ibv_wc_read_imm_data, ibv_wc_read_invalidated_rkey,

@@ -96,7 +96,7 @@ func qpCallsTo(from, to QPState) string {
 
 // postAdvice returns the advice for a post that the queue pair's state does not allow: the state
 // that the call needs, and the calls that move the queue pair to that state. byID is true if
-// CMID.CreateQP created the queue pair, so that its id moves it through its states.
+// CMID.CreateQP created the queue pair; the id then moves the queue pair through its states.
 func postAdvice(call string, num uint32, state QPState, byID bool) string {
 	need, to := "RTS", QPStateRTS
 	if call == "PostRecv" {

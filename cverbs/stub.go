@@ -129,11 +129,10 @@ func GetAddrInfo(ctx context.Context, node, service string, hints AddrInfo) ([]A
 
 // CreateEP creates an id from one result of GetAddrInfo. The id reports its events to ch. A passive
 // id is bound to info.Src; call Listen next. Any other id has resolved its address and its route,
-// as after ROUTE_RESOLVED; call CreateQP and Connect next. To resolve the address and to resolve
-// the route may each block a thread for up to 2 s, and cannot be interrupted. Programs that must
-// not block call CreateID, ResolveAddr and ResolveRoute instead. Errors: as BindAddr; ETIMEDOUT,
-// ENETUNREACH or EHOSTUNREACH if info.Dst cannot be reached; EMFILE if fewer than 8 descriptors are
-// free.
+// as after ROUTE_RESOLVED; call CreateQP and Connect next. Each of the two steps, address and
+// route, may block a thread for up to 2 s, and cannot be interrupted. Programs that must not block
+// call CreateID, ResolveAddr and ResolveRoute instead. Errors: as BindAddr; ETIMEDOUT, ENETUNREACH
+// or EHOSTUNREACH if info.Dst cannot be reached; EMFILE if fewer than 8 descriptors are free.
 //
 // Implements: rdma_create_ep.
 func (ch *EventChannel) CreateEP(info AddrInfo) (*CMID, error) { return nil, ErrNotSupported }
@@ -433,11 +432,11 @@ func (c *Context) CreateCQ(depth int, ch *CompChannel, vector int) (*CQ, error) 
 // Implements: ibv_poll_cq.
 func (q *CQ) Poll(wc []WC) (int, error) { return 0, ErrNotSupported }
 
-// PollSpin polls the queue until it has a completion, but at most polls times, in one crossing into
-// C. polls is 1 to MaxPolls. PollSpin is for a loop that expects a completion soon. The call keeps
-// the caller's thread and processor (P). Every 2 ms it yields to other goroutines, because the
-// runtime interrupts a goroutine that does not yield. Errors: ErrClosed; EINVAL if polls is out of
-// range.
+// PollSpin polls the queue again and again until the queue has a completion. The parameter polls,
+// from 1 to MaxPolls, limits the number of polls. All of them take one crossing into C. PollSpin is
+// for a loop that expects a completion soon. The call keeps the caller's thread and processor (P).
+// Every 2 ms it yields to other goroutines, because the runtime interrupts a goroutine that does
+// not yield. Errors: ErrClosed; EINVAL if polls is out of range.
 //
 // Extension.
 func (q *CQ) PollSpin(wc []WC, polls int) (int, error) { return 0, ErrNotSupported }
@@ -594,11 +593,12 @@ func (d *DM) Close() error { return ErrNotSupported }
 // Implements: ibv_create_cq_ex, ibv_cq_ex_to_cq.
 func (c *Context) CreateCQEx(init CQInit) (*CQ, error) { return nil, ErrNotSupported }
 
-// PollEx polls an extended queue until it has a completion, but at most polls times, in one
-// crossing into C. polls is 1 to MaxPolls. PollEx takes up to len(wc) completions and returns their
-// number. Fewer than len(wc) means that the queue is empty. PollEx does not allocate. Like
-// PollSpin, it keeps the caller's thread and yields every 2 ms. Errors: EINVAL if polls is out of
-// range, and for a queue of CreateCQ; ErrClosed.
+// PollEx polls an extended queue again and again until the queue has a completion. The parameter
+// polls, from 1 to MaxPolls, limits the number of polls. All of them take one crossing into C.
+// PollEx takes up to len(wc) completions and returns their number. Fewer than len(wc) means that
+// the queue is empty. PollEx does not allocate. Like PollSpin, it keeps the caller's thread and
+// yields every 2 ms. Errors: EINVAL if polls is out of range, and for a queue of CreateCQ;
+// ErrClosed.
 //
 // Implements: ibv_start_poll, ibv_next_poll, ibv_end_poll, ibv_wc_read_opcode,
 // ibv_wc_read_vendor_err, ibv_wc_read_byte_len, ibv_wc_read_imm_data, ibv_wc_read_invalidated_rkey,
@@ -1178,8 +1178,8 @@ func (t *Turn) Len() int { return 0 }
 // Extension.
 func (t *Turn) Run(cq *CQ, wc []WC, polls int) (n int, err error) { return 0, ErrNotSupported }
 
-// Refused returns how many posts of the last Run were refused, in whole or in part. If it is 0, the
-// usual case, Posted need not be called.
+// Refused returns how many posts of the last Run were refused, in whole or in part. If none were
+// refused, as is usual, Posted need not be called.
 //
 // Extension.
 func (t *Turn) Refused() int { return 0 }

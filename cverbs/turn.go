@@ -171,8 +171,8 @@ func (t *Turn) use(cq *CQ, posts, polled int) {
 	}
 }
 
-// Refused returns how many posts of the last Run were refused, in whole or in part. If it is 0, the
-// usual case, Posted need not be called.
+// Refused returns how many posts of the last Run were refused, in whole or in part. If none were
+// refused, as is usual, Posted need not be called.
 //
 // Extension.
 func (t *Turn) Refused() int { return t.refused }

@@ -77,7 +77,7 @@ type adapter struct {
 
 	mu   sync.Mutex
 	gone error               // set when the device has failed
-	told map[any]func(error) // functions registered with onFailure, by who
+	told map[any]func(error) // functions registered with onFailure, by their keys
 }
 
 // adapters are the open devices of the process.

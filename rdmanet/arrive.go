@@ -90,8 +90,8 @@ func (c *Conn) drop() {
 	c.freeRead()
 }
 
-// wasteMost is how many bytes the peer may send after Close while it reads nothing. With TCP it is
-// none.
+// wasteMost is how many bytes the peer may send after Close while it reads nothing. TCP allows no
+// bytes.
 const wasteMost = 16 << 20
 
 // discarded counts n bytes that have been discarded. A peer that goes on writing and never reads
@@ -134,8 +134,8 @@ func (c *Conn) growRecv() {
 	c.push()
 }
 
-// moved handles kindMoved. at is the position of the first byte that the peer writes into the
-// larger ring.
+// moved handles kindMoved. The parameter at is the position of the first byte that the peer writes
+// into the larger ring.
 func (c *Conn) moved(at uint64) error {
 	in := &c.in
 	if in.growth != growthOffered || at != in.placed {

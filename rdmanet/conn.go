@@ -109,9 +109,9 @@ func (c *Conn) meet(h hello) {
 	c.out.piece = c.pool.adapter.piece
 }
 
-// report calls the function c.ready, once and without the locks. If the leader is handling an event
-// of this connection, handle calls the function after the event, so that connections become ready
-// in the order of their events. mu is held.
+// report calls the function c.ready once, without locks. If the leader is handling an event of this
+// connection, the leader's handle calls the function after the event instead, so that connections
+// become ready in the order of their events. mu is held.
 func (c *Conn) report(err error) {
 	ready := c.ready
 	if ready == nil {

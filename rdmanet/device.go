@@ -28,8 +28,8 @@ const (
 
 func isTCP(device string) bool { return device == tcpDevice || strings.HasPrefix(device, tcpPrefix) }
 
-// devicesFor returns the devices to listen on for the address local, as names or addresses. device
-// is the one that the program named, or empty. fallback reports whether the program has set
+// devicesFor returns the devices to listen on for a local address, as names or addresses. device is
+// the device that the program named, or empty. fallback reports whether the program has set
 // Fallback: a host without RDMA devices then uses TCP instead of mem0.
 func devicesFor(device string, local netip.Addr, fallback bool) ([]string, error) {
 	only, hasOnly := strings.CutPrefix(device, tcpPrefix)
@@ -111,9 +111,9 @@ func verbsDevices() (usable []udat.ProviderInfo, absent bool) {
 	return choose(udat.Providers(), udat.WhyNoDevices())
 }
 
-// choose does the work of verbsDevices on a given list of devices. why is the reason why the list
-// is empty or incomplete, or nil. If a device file is missing or forbidden, as in a container, the
-// host has a device that this process cannot use, so absent is false.
+// choose does the work of verbsDevices on a given list of devices. The parameter why is the error
+// that made the list empty or incomplete, or nil. If a device file is missing or forbidden, as in a
+// container, the host has a device that this process cannot use, so absent is false.
 func choose(all []udat.ProviderInfo, why error) (usable []udat.ProviderInfo, absent bool) {
 	absent = !errors.Is(why, fs.ErrPermission) && !errors.Is(why, fs.ErrNotExist)
 	for _, p := range all {
@@ -132,8 +132,8 @@ func has(a netip.Addr) func(udat.ProviderInfo) bool {
 }
 
 // target translates the peer's address into the address to which the open device a connects. The
-// unspecified address stands for the address of the device; on "tcp", which has all addresses of
-// the host, for the loopback address. A loopback address stands for the address of the device,
+// unspecified address stands for the address of the device, but on "tcp", which has all addresses
+// of the host, for the loopback address. A loopback address stands for the address of the device,
 // except on TCP. On mem0 each address of this host stands for the address of the device.
 func (a *adapter) target(to netip.Addr) netip.Addr {
 	name := a.key.name

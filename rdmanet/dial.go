@@ -163,7 +163,7 @@ func dialError(network string, to net.Addr, err error) error {
 func (d *Dialer) config() (cfg config, device string, err error) {
 	cfg, err = newConfig(d.ReadBuffer, d.WriteBuffer, d.KeepAlive, d.TCPAddrs, d.Logger)
 	if err == nil {
-		device, err = cfg.in(d.Zone, d.Device, d.Path)
+		device, err = cfg.useZone(d.Zone, d.Device, d.Path)
 	}
 	if err != nil || d.LocalAddr == nil {
 		return cfg, device, err
@@ -206,8 +206,8 @@ func (d *Dialer) local() (a netip.Addr, err error) {
 // is left.
 const leastShare = 2 * time.Second
 
-// dialUntilTaken connects to an address, and tries again while the peer is busy. left is the number
-// of addresses that share the remaining time.
+// dialUntilTaken connects to an address, and tries again while the peer is busy. The parameter left
+// is the number of addresses that share the remaining time.
 func (d *Dialer) dialUntilTaken(ctx context.Context, left int, cfg config, device string,
 	to netip.AddrPort) (*Conn, error) {
 	if end, ok := ctx.Deadline(); ok && left > 1 {

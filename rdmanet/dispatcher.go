@@ -224,8 +224,8 @@ func (d *dispatcher) lateKeep() {
 	}
 }
 
-// keep is the keeper. It leads until no call is blocked any more, because the last call that was
-// woken will lead itself.
+// keep is the keeper. It leads until no call is blocked any more. When the last blocked call has
+// been woken, the keeper ends, because that call becomes the leader itself when it blocks again.
 func (d *dispatcher) keep() {
 	for d.poll() {
 		d.mu.Lock()

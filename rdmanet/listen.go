@@ -93,7 +93,7 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (l 
 		return nil, err
 	}
 	local = addrs[0]
-	device, err := cfg.in(lc.Zone, lc.Device, lc.Path)
+	device, err := cfg.useZone(lc.Zone, lc.Device, lc.Path)
 	if err != nil {
 		return nil, err
 	}

@@ -237,8 +237,8 @@ func (l *Listener) giveUp(m *making) {
 	}
 }
 
-// remind sets the timer that calls look, so that it fires after d. If the timer is set and fires
-// sooner, or if d is 0, remind does nothing. mu is held.
+// remind sets the timer, which calls the method look, to fire after d. If the timer is set and
+// fires sooner, or if d is 0, remind does nothing. mu is held.
 func (l *Listener) remind(d time.Duration) {
 	due := time.Now().Add(d)
 	switch {

@@ -101,8 +101,8 @@ func (c *Conn) Read(p []byte) (int, error) {
 }
 
 // WriteTo writes the stream to w until the stream ends. It does not copy the bytes: w gets the
-// memory into which the peer writes, so a hostile peer may change the bytes while w reads them,
-// which cannot happen with Read. While w is busy, other calls may Read the bytes that follow.
+// memory into which the peer writes. So a hostile peer may change the bytes while w reads them;
+// with Read it cannot. While w is busy, other calls may Read the bytes that follow.
 func (c *Conn) WriteTo(w io.Writer) (total int64, err error) {
 	for {
 		n, ended, err := c.passOn(w)

@@ -130,7 +130,7 @@ func (r *Region) check(c *Conn, off int, n uint64) error {
 	return nil
 }
 
-// use begins a use of the region by this end, until done. c.mu is held.
+// use begins a use of the region by this end. The use ends when done is called. c.mu is held.
 func (r *Region) use() error {
 	if r.closed {
 		return errClosedRegion

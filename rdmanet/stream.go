@@ -89,8 +89,8 @@ func recvPlace(slot int) int { return firstSend + (requests+1+slot)*controlSize 
 // inFlight is a set of operations that were posted together. Its methods are called with Conn.mu
 // held.
 type inFlight interface {
-	lastPosted() uint64 // outgoing.requests after the last of them
-	end(err error)      // called when they have ended
+	lastPosted() uint64 // the value of outgoing.requests after the last operation was posted
+	end(err error)      // called when the operations have ended
 }
 
 // word is an atomic in flight. The device writes the old value to the control message buffer of the

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// kind is the type of a control message. It determines the meaning of control.value, the value in
-// the comments below.
+// kind is the type of a control message. It determines the meaning of control.value, which the
+// comments below call value.
 type kind byte
 
 const (
@@ -15,7 +15,7 @@ const (
 	kindRing                   // the sender offers a larger ring, value is its address; the answer is kindMoved
 	kindMoved                  // value is the position of the first byte in the larger ring
 	kindFin                    // the sender's stream ends, value is its length in bytes
-	kindClose                  // like kindFin, and the sender reads no more
+	kindClose                  // like kindFin, but the sender does not read any more either
 	kindClosed                 // the answer to kindClose
 	kindPing
 	kindPong

@@ -94,9 +94,9 @@ func (c *Conn) append(n int) error {
 }
 
 // Write writes p to the stream. It returns when all of p has been copied, so that the caller may
-// reuse p. It blocks while WriteBuffer is full because the peer does not read, until the write
-// deadline (os.ErrDeadlineExceeded), or until the connection is closed or broken. Small writes are
-// sent at once, or together if many are in flight. Write allocates no memory.
+// reuse p. If WriteBuffer is full because the peer does not read, Write blocks until there is room,
+// the write deadline has passed (os.ErrDeadlineExceeded), or the connection is closed or broken.
+// Small writes are sent at once, or together if many are in flight. Write allocates no memory.
 func (c *Conn) Write(p []byte) (int, error) {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()

@@ -54,9 +54,9 @@ func NewZone(device string, path Path) (*Zone, error) {
 	return z, nil
 }
 
-// in stores the zone z and its path in the settings, and returns the device to use. If z is not
-// nil, the program's device and path must be unset or those of the zone.
-func (c *config) in(z *Zone, device string, path Path) (string, error) {
+// useZone stores the zone z and its path in the settings, and returns the device to use. If z is
+// not nil, the program's device and path must be unset or those of the zone.
+func (c *config) useZone(z *Zone, device string, path Path) (string, error) {
 	c.zone, c.path = z, path
 	if z == nil {
 		return device, nil
@@ -73,7 +73,7 @@ func (c *config) in(z *Zone, device string, path Path) (string, error) {
 	return name, nil
 }
 
-// enter counts one more user, until leave. It returns an error if the zone is closed.
+// enter counts one more user, until leave is called. It returns an error if the zone is closed.
 func (z *Zone) enter() error {
 	z.adapter.mu.Lock()
 	defer z.adapter.mu.Unlock()

@@ -137,9 +137,10 @@ func (c *CNO) wait(expired <-chan time.Time, interrupt <-chan struct{}) (*EVD, e
 	}
 }
 
-// hint returns evd, which triggered the object, if it has not been freed. Otherwise the trigger of
-// another dispatcher may have coalesced with that of evd: hint returns another dispatcher of the
-// object that has events, or nil if none has.
+// hint returns the dispatcher that Wait returns after evd has triggered the object: evd itself,
+// unless it has been freed. If evd has been freed, another dispatcher's trigger may have coalesced
+// with that of evd. Then hint returns another dispatcher of the object that has events, or nil if
+// none has.
 func (c *CNO) hint(evd *EVD) *EVD {
 	if evd.obj.alive() {
 		return evd
@@ -159,7 +160,7 @@ func (c *CNO) hint(evd *EVD) *EVD {
 	return nil
 }
 
-// enter counts a waiter and returns the channel whose closing releases it.
+// enter counts a waiter. It returns a channel; closing this channel releases the waiter.
 func (c *CNO) enter() (gone <-chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -262,8 +263,8 @@ func (c *CNO) attach(op string, ia *IA) error {
 	return nil
 }
 
-// detach undoes attach. If freed is true, the dispatcher is being freed; if it was the last one,
-// detach then abandons the object.
+// detach undoes attach. freed says that the dispatcher is being freed. If a dispatcher that is
+// being freed was the last one of the object, detach abandons the object.
 func (c *CNO) detach(freed bool) {
 	if c == nil {
 		return

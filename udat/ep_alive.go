@@ -49,7 +49,7 @@ func (ia *IA) watchPeers() {
 // too long, checkPeer breaks the connection.
 func (ep *EP) checkPeer() {
 	if !ep.mu.TryLock() {
-		return // a call is changing the endpoint: the next check will do
+		return // a call is changing the endpoint; the next call of checkPeer checks the peer
 	}
 	defer ep.mu.Unlock()
 	if s := ep.exactState(); s != EPConnected && s != EPDisconnectPending {

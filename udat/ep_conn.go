@@ -9,8 +9,8 @@ import (
 )
 
 // A queue pair may flush work before a failed request or receive of the other queue explains why.
-// If no failed work explains the flush within suspectGrace, the connection is broken all the same:
-// the device refused what the peer did, or the link is down. iWARP devices also flush when the peer
+// If no failed work explains the flush within suspectGrace, the connection is broken: the device
+// refused what the peer did, or the link is down. iWARP devices also flush when the peer
 // disconnects, and report the disconnect only later. For iWARP the time is suspectGraceIWARP.
 const (
 	suspectGrace      = 50 * time.Millisecond
@@ -22,7 +22,7 @@ var errFlushed = errors.New("the device has flushed what was posted and names no
 
 var errNoReason = errors.New("the device names no reason")
 
-// handler returns the handler of the fabric's events of a connection.
+// handler returns the handler for the fabric's events of a connection.
 func (ep *EP) handler(c *connection) func(fabric.ConnEvent) {
 	return func(ev fabric.ConnEvent) { ep.happened(c, causeOf[ev.Kind], ev) }
 }
@@ -89,7 +89,8 @@ func (ep *EP) established(event EventNumber, told fabric.ConnEvent) {
 	}
 }
 
-// drained ends a graceful disconnect when all requests have completed; ep.mu is held.
+// drained ends a graceful disconnect and returns true if all requests have completed. Otherwise it
+// returns false; ep.mu is held.
 func (ep *EP) drained() (done bool) {
 	ep.drainBoth()
 	if ep.requests.inFlight() > 0 {
@@ -137,9 +138,10 @@ func (ep *EP) flush(why epCause, event EventNumber, told fabric.ConnEvent) {
 	}
 }
 
-// postDisconnect enters DISCONNECTED and queues the last event of the connection, if the endpoint
-// is in FLUSHING and either all work that was posted before the connection ended has completed or
-// flushWait has passed; ep.mu is held. It returns false if it must be called again.
+// postDisconnect enters DISCONNECTED and queues the last event of a connection that is in FLUSHING,
+// if it is time: all work that was posted before the end of the connection has completed, or
+// flushWait has passed. It returns false if it is not time yet, and must then be called again;
+// ep.mu is held.
 func (ep *EP) postDisconnect() (done bool) {
 	c := ep.conn.Load()
 	if ep.exactState() != epFlushing {
@@ -161,8 +163,8 @@ func (ep *EP) postDisconnect() (done bool) {
 	return true
 }
 
-// watch makes the flusher call step, with ep.mu held, until step returns true or the endpoint has
-// another connection or none.
+// watch makes the flusher call step, with ep.mu held, until step returns true. It stops earlier if
+// the endpoint no longer has the connection that it has now.
 func (ep *EP) watch(step func() (done bool)) {
 	c := ep.conn.Load()
 	ep.obj.ia.flusher.watch(func() bool {
@@ -226,7 +228,7 @@ func (ep *EP) flushed() bool {
 	return done && ep.requests.inFlight() == 0 && ep.recvs.inFlight() == 0
 }
 
-// reset is Reset without the wait. waits means that the caller must wait and call reset again.
+// reset is Reset without the wait. If waits is true, the caller must wait and call reset again.
 func (ep *EP) reset(op string) (waits bool, err error) {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()

@@ -16,7 +16,6 @@ const (
 	portBase    = 33534
 )
 
-// port returns the port for the qualifier.
 func (q ConnQual) port(op string, arg Subtype) (uint16, error) {
 	switch {
 	case q == 0:
@@ -207,10 +206,10 @@ func (ep *EP) accept(op string, call epCause, request fabric.Request, private []
 	return nil
 }
 
-// An adapter keeps up to maxUnconfirmed accepts that wait for their confirmation. Each further
-// accept gives up the oldest of them, if these have waited for unconfirmedAge. Otherwise a flood of
-// requests whose initiators never confirm would occupy the endpoints. A proper initiator confirms
-// within one round trip. An accept whose initiator has sent a message stays.
+// An adapter keeps up to maxUnconfirmed accepts that wait for their confirmation. When there are
+// more, it gives up the oldest ones, but only those that have waited for unconfirmedAge. Otherwise
+// a flood of requests whose initiators never confirm would occupy the endpoints. A proper initiator
+// confirms within one round trip. An accept whose initiator has sent a message stays.
 const (
 	maxUnconfirmed = 128
 	unconfirmedAge = 2 * time.Second
@@ -219,8 +218,8 @@ const (
 var errCrowded = fmt.Errorf("the initiator has not confirmed the accept within %v, and %d others await confirmation",
 	unconfirmedAge, maxUnconfirmed)
 
-// thinAccepts gives up old unconfirmed accepts so that there is room for one more. No lock of an
-// endpoint is held.
+// thinAccepts gives up old unconfirmed accepts to make room for one more. No lock of an endpoint is
+// held.
 func (ia *IA) thinAccepts(now time.Time) {
 	ia.mu.Lock()
 	ia.unconfirmed = slices.DeleteFunc(ia.unconfirmed, func(u unconfirmed) bool {

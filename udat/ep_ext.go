@@ -33,11 +33,11 @@ func (ep *EP) PostRDMAWriteImmediate(iov []LMRTriplet, cookie Cookie, remote RMR
 		Flags: flags})
 }
 
-// PostFetchAdd adds to the 64-bit word at remote and stores the old value of the word, in host byte
-// order, in local. The operation is atomic with respect to other atomics of the peer's device.
-// local and remote must be 8 bytes long. remote must be at a multiple of 8, in a region with the
-// remote atomic privilege. A fetch-and-add in flight counts as an RDMA read. Without the provider
-// attribute AttrFetchAndAdd the call returns ModelNotSupported.
+// PostFetchAdd adds to the 64-bit word at remote. It stores the old value of the word, in host byte
+// order, in the memory that local names. The operation is atomic with respect to other atomics of
+// the peer's device. local and remote must be 8 bytes long. remote must be at a multiple of 8, in a
+// region with the remote atomic privilege. A fetch-and-add in flight counts as an RDMA read.
+// Without the provider attribute AttrFetchAndAdd the call returns ModelNotSupported.
 //
 // Extension. It is dat_ib_post_fetch_and_add of the IB extension of DAT 2.0.
 func (ep *EP) PostFetchAdd(add uint64, local LMRTriplet, cookie Cookie, remote RMRTriplet,
@@ -47,8 +47,8 @@ func (ep *EP) PostFetchAdd(add uint64, local LMRTriplet, cookie Cookie, remote R
 }
 
 // PostCmpSwap compares the 64-bit word at remote with compare and, if they are equal, stores swap
-// in the word. In either case it stores the old value in local. The requirements are those of
-// PostFetchAdd, but the provider attribute is AttrCmpAndSwap.
+// in the word. In either case it stores the old value in the memory that local names. The
+// requirements are those of PostFetchAdd, but the provider attribute is AttrCmpAndSwap.
 //
 // Extension. It is dat_ib_post_cmp_and_swap of the IB extension of DAT 2.0.
 func (ep *EP) PostCmpSwap(compare, swap uint64, local LMRTriplet, cookie Cookie, remote RMRTriplet,
@@ -58,10 +58,10 @@ func (ep *EP) PostCmpSwap(compare, swap uint64, local LMRTriplet, cookie Cookie,
 		Flags: flags})
 }
 
-// PostRDMAReadToRMR is PostRDMARead into part of a bound RMR of this adapter; local names that
-// part. It has three more errors: InvalidState if the RMR is not bound, PrivilegesViolation if the
-// binding lacks remote write, InvalidParameter if local is outside the binding or has another
-// context.
+// PostRDMAReadToRMR is PostRDMARead into memory that an RMR of this adapter is bound to. The
+// parameter local is a triplet of that RMR for the part of the memory to fill. Three more errors
+// are possible: InvalidState if the RMR is not bound, PrivilegesViolation if the binding lacks
+// remote write, InvalidParameter if local is outside the binding or has another context.
 //
 // Extension. It is dat_ep_post_rdma_read_to_rmr of DAT 2.0.
 func (ep *EP) PostRDMAReadToRMR(rmr *RMR, local RMRTriplet, cookie Cookie, remote RMRTriplet,

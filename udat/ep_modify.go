@@ -17,9 +17,9 @@ const epQueues = EPFieldPZ | EPFieldRecvEVD | EPFieldRequestEVD |
 
 // Modify sets the fields of the endpoint that mask selects to the values in p. Here a value of 0
 // means 0, not the default. In UNCONNECTED all fields can be changed, except those listed under
-// Errors. In TENTATIVE the transport- and provider-specific attributes, of which none are known,
-// cannot be changed either. In RESERVED and PASSIVE the zone cannot be changed either. In other
-// states Modify returns InvalidState. An error changes nothing.
+// Errors. In TENTATIVE the transport-specific and provider-specific attributes cannot be changed
+// either; this library has no such attributes. In RESERVED and PASSIVE the zone cannot be changed
+// either. In other states Modify returns InvalidState. An error changes nothing.
 //
 // Posted receives stay posted, in order. A receive whose region is not in the new zone fails with
 // DTOErrLocalProtection when a message arrives for the receive. While receives are posted, a change
@@ -144,7 +144,8 @@ func (ep *EP) ensureSink(op string) error {
 	return err
 }
 
-// become gives ep the values of the endpoint next, and returns the references that ep held before.
+// become copies the values of next, an endpoint that the method with has made, to ep. It returns
+// the references that ep held before.
 func (ep *EP) become(op string, mask EPField, next *EP) (uses, error) {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
@@ -175,9 +176,9 @@ func (ep *EP) become(op string, mask EPField, next *EP) (uses, error) {
 	return released, nil
 }
 
-// rebuild replaces the queues and the queue pair of ep by those of the endpoint next, and posts the
-// posted receives again on the new queue pair; all locks of ep are held. The old queue pair then
-// makes no more events.
+// rebuild replaces the queues and the queue pair of ep by those of the endpoint in the parameter
+// next. It posts the posted receives again on the new queue pair. All locks of ep are held. The old
+// queue pair then makes no more events.
 func (ep *EP) rebuild(op string, next *EP) error {
 	if err := ep.recvsFit(op, next); err != nil {
 		return err

@@ -52,9 +52,9 @@ func (ep *EP) PostRDMAWrite(iov []LMRTriplet, cookie Cookie, remote RMRTriplet, 
 }
 
 // PostBatch posts the operations in order, in chunks of up to 64. Each chunk takes one call into C
-// and one doorbell. It returns the number of operations posted. If that is less than len(ops), the
-// error is that of the next operation, and no later operation is posted. The caller may reuse ops
-// and its IOV slices when the call returns.
+// and one doorbell. PostBatch returns the number of operations posted. If this number is less than
+// len(ops), the error is that of the next operation, and no later operation is posted. The caller
+// may reuse ops and its IOV slices when the call returns.
 //
 // Extension.
 func (ep *EP) PostBatch(ops []Op) (int, error) {

@@ -99,10 +99,10 @@ func (ep *EP) addresses() (local, remote netip.AddrPort) {
 // requestIdle that no requests are. Suppressed requests are in flight until they have completed.
 //
 // With a shared receive queue, recvIdle is about the receives that the endpoint has taken from the
-// queue. If the device does not count them (SRQInfoSupported lacks SRQInfoAvailable), recvIdle is
-// true only while the endpoint cannot hold any: before it connects or accepts, and after the end of
-// the connection, once the device has reported that the endpoint takes no more receives or 20 ms
-// have passed.
+// queue. If the device does not count these receives (SRQInfoSupported lacks SRQInfoAvailable),
+// recvIdle is true only while the endpoint cannot hold receives. That is before it connects or
+// accepts. After the end of the connection it is again so when the device has reported that the
+// endpoint takes no more receives, or when 20 ms have passed.
 //
 // Implements: dat_ep_get_status.
 func (ep *EP) GetStatus() (state EPState, recvIdle, requestIdle bool, err error) {

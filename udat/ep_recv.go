@@ -48,8 +48,8 @@ type Recv struct {
 }
 
 // PostRecvBatch posts the receives in order, in chunks of up to 64, each with one call into C. It
-// returns the number of receives posted; if that is less than len(recvs), the error is that of the
-// next receive.
+// returns the number of receives posted. If this number is less than len(recvs), the error is that
+// of the next receive.
 //
 // Extension.
 func (ep *EP) PostRecvBatch(recvs []Recv) (int, error) {

@@ -30,8 +30,9 @@ func hasTaken(qp fabric.QP, since time.Time) bool {
 	return time.Now().Before(since.Add(flushWait))
 }
 
-// sharedWait is how long the device may take to complete the receives that a queue pair in the
-// error state has taken from a shared queue, if the device does not report their number.
+// sharedWait is for devices that do not report how many receives a queue pair has taken from a
+// shared queue. On such a device these receives count as completed when the queue pair has been in
+// the error state for this time.
 const sharedWait = 20 * time.Millisecond
 
 // completeTaken waits, before an endpoint is freed, until the device has completed the receives
@@ -99,7 +100,7 @@ func (ep *EP) allocated() int {
 			return ValueUnknown
 		}
 		if qp := ep.recvs.qp; qp != nil {
-			taken = qp.Taken() // before the poll: receives that complete between the two still count
+			taken = qp.Taken() // before the poll: a receive that completes between Taken and the poll still counts
 		}
 	}
 	s := ep.recvs.source

@@ -13,9 +13,9 @@ func (q *requestQueue) marking() bool {
 	return q.marked
 }
 
-// signal returns the fabric's flags for request seq. Of consecutive suppressed requests, one in
-// every half of the queue's limit asks for a completion, and so does the one in the last free slot.
-// Without these completions nothing would prove that the suppressed requests are done.
+// signal returns the fabric's flags for request seq. A suppressed request asks for a completion if
+// it completes a run of limit/2 suppressed requests, or takes the last free slot. Without these
+// completions nothing would prove that the suppressed requests are done.
 func (q *requestQueue) signal(f CompletionFlags, seq uint32) fabric.SendFlags {
 	var flags fabric.SendFlags
 	if f&CompletionBarrierFence != 0 {
@@ -36,9 +36,9 @@ func (q *requestQueue) signal(f CompletionFlags, seq uint32) fabric.SendFlags {
 	return flags | fabric.Signaled
 }
 
-// flushTail posts a request that makes a completion after the suppressed requests. It does nothing
-// if the latest request makes a completion, or if such a request is in flight already; q.mu is
-// held.
+// flushTail posts a request that makes a completion, which proves that the suppressed requests are
+// done. It does nothing if the latest request makes a completion anyway, or if a request that the
+// library posted is still in flight; q.mu is held.
 func (q *requestQueue) flushTail() {
 	if q.suppressed > 0 && q.inflight.count() > 0 {
 		q.mark()

@@ -53,8 +53,8 @@ var causeOf = map[fabric.ConnEventKind]epCause{
 	fabric.EventRemoved:      causeRemoved,
 }
 
-// transition is the effect of a cause in a state. event is queued on the connect dispatcher: at
-// once if next is CONNECTED, and after all work has been flushed if next is FLUSHING.
+// transition is the effect of a cause in a state. If the next state is CONNECTED, the event is
+// queued on the connect dispatcher at once; if it is FLUSHING, after all work has been flushed.
 type transition struct {
 	effect effect
 	next   EPState // set if effect is effectMoves
@@ -75,8 +75,9 @@ func goesTo(next EPState) transition           { return transition{effect: effec
 func endsWith(with EventNumber) transition     { return transition{effectMoves, epFlushing, with} }
 func connectsWith(with EventNumber) transition { return transition{effectMoves, EPConnected, with} }
 
-// transitions is the state machine of an endpoint. A cause without an entry does nothing: an event
-// then belongs to a connection or a service point that has ended, and a call returns InvalidState.
+// transitions is the state machine of an endpoint. A cause without an entry changes nothing. If it
+// is an event, the event belongs to a connection or a service point that has ended, and is ignored.
+// If it is a call, the call returns InvalidState.
 //
 // FLUSHING lies between the end of a connection and its last event, while the device flushes what
 // was posted. The Consumer sees this state as DISCONNECTED.
@@ -201,9 +202,9 @@ func (ep *EP) transition(op string, c epCause) (transition, error) {
 }
 
 // apply makes the transition of a cause; ep.mu is held. No other code stores a state. If change is
-// not nil, apply calls change just before it stores the new state. It holds the lock of the
-// requests during both, so that no request is posted between them. If change returns an error, the
-// state does not change.
+// not nil, apply calls change just before it stores the new state. The lock of the requests is held
+// from the call of change until the state is stored, so that no request is posted between them. If
+// change returns an error, the state does not change.
 func (ep *EP) apply(op string, c epCause, change func() error) error {
 	t, err := ep.transition(op, c)
 	if err != nil || t.effect != effectMoves {

@@ -90,7 +90,8 @@ func (e *EVD) WaitContext(ctx context.Context, threshold int) (ev Event, nmore i
 	return ev, nmore, err
 }
 
-// refuse returns the error of an invalid handle if the handle is invalid, else it returns bad.
+// refuse returns the error of an invalid handle if the handle is invalid. Otherwise it returns its
+// argument.
 func (e *EVD) refuse(bad error) error {
 	if err := e.object().check("evd_wait", HandleEVD); err != nil {
 		return err
@@ -118,11 +119,12 @@ func (e *EVD) DequeueBatch(events []Event) (int, error) { return e.DequeueSpin(e
 // about 10 microseconds.
 const MaxPolls = 1024
 
-// DequeueSpin is DequeueBatch that polls an empty queue of the device up to polls times, from 1 to
-// [MaxPolls], before it returns QueueEmpty. It is for a loop that waits for a completion that will
-// come soon. Each further poll costs some nanoseconds in the driver. Meanwhile the dispatcher is
-// locked and the processor busy, but every few milliseconds the call yields to other goroutines. If
-// goroutines of this process do the work of the device, as on mem0 and tcp, the call polls once.
+// DequeueSpin is like DequeueBatch, but polls an empty queue of the device several times before it
+// returns QueueEmpty. The parameter polls is the greatest number of polls, from 1 to [MaxPolls].
+// DequeueSpin is for a loop that waits for a completion that will come soon. Each further poll
+// costs some nanoseconds in the driver. Meanwhile the dispatcher is locked and the processor busy,
+// but every few milliseconds the call yields to other goroutines. If goroutines of this process do
+// the work of the device, as on mem0 and tcp, the call polls once.
 //
 // Extension.
 func (e *EVD) DequeueSpin(events []Event, polls int) (int, error) {

@@ -16,7 +16,7 @@ func (e *EVD) mustArm() bool { return e.streams.n > 0 && !e.waiting.armed }
 
 // arm arms the completion queue and drains the completions that came before, because the device
 // does not notify of these. If the queue is armed for solicited completions only, all drained
-// completions count as solicited, because nothing shows which of them were.
+// completions count as solicited, because nothing shows which of them were solicited.
 func (e *EVD) arm() error {
 	if err := e.cq.Arm(e.streams.solicitedOnly()); err != nil {
 		return err
@@ -48,9 +48,9 @@ func (e *EVD) catchUp() {
 	}
 }
 
-// watch is called after a change of the streams, the waiters or the notification object, which may
-// need an armed queue; e.mu is held. It arms the queue, starts the arm loop, or wakes a parked arm
-// loop, which then checks its condition again.
+// watch arms the completion queue, starts the arm loop, or wakes it, as the dispatcher's new state
+// requires. It is called after a change of the streams, the waiters or the notification object;
+// e.mu is held. An arm loop that is woken checks again whether it must run.
 func (e *EVD) watch() {
 	w := &e.waiting
 	if e.mustArm() && (w.blocked() || e.mustLoop()) && e.arm() != nil {
@@ -71,10 +71,10 @@ func (e *EVD) mustLoop() bool {
 	return e.streams.n > 0 && !e.dead && (e.cno != nil && !e.disabled || e.idle())
 }
 
-// idle reports whether the arm loop must wait for the next completion: the dispatcher has
-// connections, no call is blocked on it, and the adapter has stopped polling it, because no
-// completion came for an interval. idle returns false if the device does not notify of every
-// failure.
+// idle reports whether the dispatcher is idle, so that the arm loop must wait for the next
+// completion. A dispatcher is idle if it has connections, no call is blocked on it, and the adapter
+// has stopped polling it because no completion came for an interval. If the device does not notify
+// of every failure, no dispatcher is idle.
 func (e *EVD) idle() bool {
 	w := &e.waiting
 	return e.connected > 0 && !w.polled && !w.active && !w.blocked() && e.notifies()

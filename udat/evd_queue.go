@@ -14,9 +14,10 @@ import (
 // drain moves the events of all completions to the ring; e.mu is held.
 func (e *EVD) drain() { e.drainInto(nil, 1) }
 
-// drainInto drains all completions; it polls an empty completion queue up to polls times. The first
-// events fill the caller's slice (to), the others go to the ring. If the slice has slots, the ring
-// must be empty. drainInto returns the number of slots filled; e.mu is held.
+// drainInto drains all completions. The parameter polls limits how often it polls an empty
+// completion queue. The first events fill the caller's slice (to), the others go to the ring. If
+// the slice has slots, the ring must be empty. drainInto returns the number of slots filled; e.mu
+// is held.
 func (e *EVD) drainInto(to []Event, polls int) int {
 	if e.cq == nil || e.dead {
 		return 0
@@ -151,8 +152,8 @@ func (e *EVD) deliver(s *source, en *inflightEntry, wc *fabric.WC, places *atomi
 	e.notify(notify)
 }
 
-// settle passes a completion to its owner. If the owner returns a report, settle keeps it until the
-// dispatcher is unlocked.
+// settle passes a completion to its owner. If the owner returns a report, settle keeps the report
+// until the dispatcher is unlocked.
 func (e *EVD) settle(s *source, en *inflightEntry, wc *fabric.WC, ev *Event) {
 	if after := s.sink.complete(en, wc, ev); after != nil {
 		e.after = append(e.after, after)
@@ -200,8 +201,8 @@ func (e *EVD) overflow() (full bool) {
 	return e.ring.n >= e.qlen+room
 }
 
-// push queues an event; e.mu is held. notify says whether the event may wake a waiter or trigger
-// the notification object.
+// push queues an event; e.mu is held. If notify is true, the event may wake a waiter or trigger the
+// notification object.
 func (e *EVD) push(ev *Event, notify bool) {
 	slot := e.ringSlot()
 	if slot == nil {
@@ -213,9 +214,8 @@ func (e *EVD) push(ev *Event, notify bool) {
 	e.notify(notify)
 }
 
-// notify records that a notification event has come, if yes is true, and triggers the notification
-// object; e.mu is held. It does not wake the waiter: rouse wakes the waiter when all events have
-// been queued.
+// notify records a notification event and triggers the notification object, if yes is true; e.mu is
+// held. It does not wake the waiter: rouse wakes the waiter when all events have been queued.
 func (e *EVD) notify(yes bool) {
 	if !yes {
 		return
@@ -293,7 +293,7 @@ func (ia *IA) async(from *EVD, ev *Event) {
 		go ia.asyncElsewhere(ev)
 	case from == nil:
 		to.post(ev)
-	case to != from: // otherwise the asynchronous dispatcher itself has overflowed, and nothing is reported
+	case to != from: // if they are equal, the asynchronous dispatcher itself has overflowed, and nothing is reported
 		// This cannot deadlock, because the second lock is always that of an asynchronous
 		// dispatcher, of this adapter or of an adapter that was opened earlier.
 		to.mu.LockNested()

@@ -83,11 +83,11 @@ func (c *spinChoice) learn(s *spinning, wait time.Duration, came bool) {
 }
 
 // succeeds reports whether a trial succeeds. The parameter average is the mean wait of the trial's
-// calls. Because spinning uses a processor, it is chosen only if it makes waits more than a quarter
-// shorter, or if the events come in the first quarter of the spin limit and waits become at most an
-// eighth longer. A longer wait never turns a failure into a success, so a trial ends as soon as the
-// waits so far make it fail. A trial that makes waits four times as long ends after 4 calls instead
-// of 16.
+// calls. Spinning uses a processor, so it is chosen only if it makes waits more than a quarter
+// shorter. If the events come in the first quarter of the spin limit, spinning may even make waits
+// longer, by an eighth at most. A longer wait never turns a failure into a success, so a trial ends
+// as soon as the waits so far make it fail. A trial that makes waits four times as long ends after
+// 4 calls instead of 16.
 func (c *spinChoice) succeeds(average, limit time.Duration) bool {
 	spins, parks := average, c.usual
 	if !c.parks {

@@ -109,8 +109,8 @@ func (e *EVD) block(ctx context.Context, deadline time.Time, threshold int, ev *
 	}
 }
 
-// waitResult reports whether the blocked call ends now, and with which error. If err is nil the
-// caller must dequeue the event.
+// waitResult reports whether the blocked call ends now, and with which error. If over is true and
+// err is nil, the caller must dequeue the event.
 func (e *EVD) waitResult(ctx context.Context, entered, expired bool) (over bool, err error) {
 	canceled := ctx.Err()
 	w := &e.waiting

@@ -116,8 +116,8 @@ func (f *flusher) runDue() {
 	}
 }
 
-// next drops the tasks that are done and returns when the next of the other tasks is due. If more
-// is false, no task is left, and the goroutine must end.
+// next drops the tasks that are done. It returns the time at which the first of the other tasks is
+// due. If more is false, no task is left, and the goroutine must end.
 func (f *flusher) next() (due time.Time, more bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

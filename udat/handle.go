@@ -26,7 +26,7 @@ var handleSubtype = [handleKinds]Subtype{
 	HandleCNO: SubHandleCNO, HandleSRQ: SubHandleSRQ,
 }
 
-// alive reports whether the object has been made and has not been freed; It returns false for nil.
+// alive reports whether the object has been made and has not been freed. It returns false for nil.
 func (o *object) alive() bool { return o != nil && o.live.Load() }
 
 // check returns InvalidHandle if the object is nil, a zero value, or freed.
@@ -48,8 +48,8 @@ func badHandle(op string, kind HandleType, o *object) *Error {
 	return fail(op, InvalidHandle, handleSubtype[kind], "the %s %s", kind, what)
 }
 
-// asRole sets the subtype role on an InvalidHandle error that has no subtype. DAT has one subtype
-// for each role that a dispatcher can play in a call.
+// asRole gives an InvalidHandle error that has no subtype the subtype in the parameter role. DAT
+// has one subtype for each role that a dispatcher can play in a call.
 func asRole(err error, role Subtype) error {
 	var e *Error
 	if errors.As(err, &e) && e.Type == InvalidHandle && e.Subtype == SubNone {
@@ -133,8 +133,8 @@ func (o *object) release(op string, kind HandleType, inUse Subtype, users string
 	return o.releaseIf(op, kind, inUse, users, nil)
 }
 
-// releaseIf is release with one more check: if more is not nil, releaseIf calls the function more
-// last, under ia.mu, and returns its error.
+// releaseIf is release with one more check. If more is not nil, releaseIf calls it as the last
+// check, under ia.mu, and returns its error.
 func (o *object) releaseIf(op string, kind HandleType, inUse Subtype, users string, more func() error) error {
 	if err := o.check(op, kind); err != nil {
 		return err

@@ -12,8 +12,8 @@ import (
 // head only when the queue seems full, so that most posts take only one lock. Work completes in the
 // order of posting.
 //
-// A suppressed request that succeeds makes no completion. A later completion proves that it is
-// done, so the head may advance by several entries at once.
+// A suppressed request that succeeds makes no completion. The completion of a later request proves
+// that the suppressed request is done, so the head may advance by several entries at once.
 type inflight struct {
 	id      uint64 // upper half of the ids of the work requests
 	entries []inflightEntry
@@ -67,8 +67,8 @@ const (
 // that the library posts to prove that earlier suppressed requests are done.
 const spareEntries = 1
 
-// newInflight makes a ring for limit entries plus spare ones. saveSGEs can save up to stride
-// segments for each entry.
+// newInflight makes a ring for limit+spare entries. saveSGEs can save up to stride segments for
+// each entry.
 func newInflight(limit, spare, stride int, headMu *ranked[rankEVD]) inflight {
 	size := 1
 	for size < limit+spare {
@@ -107,8 +107,8 @@ func (q *inflight) full(more int) bool {
 // dispatcher's lock. It may return true although the queue is not full.
 func (q *inflight) mayBeFull(more int) bool { return q.tail+uint32(more)-q.freed >= q.limit }
 
-// workID returns the id of the work request of entry seq, which its completion has too. The upper
-// half is the id of the source, the lower half is seq.
+// workID returns the id of the work request of entry seq. The completion of the request has the
+// same id. The upper half is the id of the source, the lower half is seq.
 func (q *inflight) workID(seq uint32) uint64 { return q.id | uint64(seq) }
 
 // owns reports whether a completion with this id belongs to work of this queue.
@@ -142,7 +142,6 @@ func (q *inflight) saveSGEs(seq uint32, sges []fabric.SGE) []fabric.SGE {
 	return saved
 }
 
-// savedSGEs returns the segments that saveSGEs has saved.
 func (q *inflight) savedSGEs(seq uint32) []fabric.SGE {
 	first := int(seq&uint32(len(q.entries)-1)) * int(q.stride)
 	return q.segments[first : first+int(q.entry(seq).segments)]

@@ -14,8 +14,8 @@ type LMRParam struct {
 	RegisteredAddress uint64
 }
 
-// RegionDescription describes the memory that a region was made from. The fields set depend on the
-// memory type.
+// RegionDescription describes the memory that a region was made from. The memory type determines
+// which fields are set.
 type RegionDescription struct {
 	Memory         []byte         // set for MemVirtual and MemSharedVirtual
 	LMR            *LMR           // set for MemLMR; this region may have been freed

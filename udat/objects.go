@@ -311,9 +311,9 @@ type SRQ struct {
 	wrs      [1]fabric.RecvWR
 	sges     []fabric.SGE
 
-	// outstanding is the number of receives that are on the queue, held by endpoints, or completed
-	// with their events not dequeued. It grows under mu; a dispatcher decrements it when the event
-	// is dequeued.
+	// outstanding counts the receives that are on the queue, that endpoints hold, or that have
+	// completed but whose events are not dequeued. It grows under mu; a dispatcher decrements it
+	// when the event is dequeued.
 	outstanding atomic.Int32
 }
 
@@ -471,8 +471,8 @@ func (r *RSP) object() *object {
 }
 
 // CR is a connection request that waits for an answer. Accept, Reject and Handoff answer it and
-// destroy it. Until then it keeps what it needs, on tcp a socket, also when the peer has given up:
-// answer each.
+// destroy it. Answer each request: until then it keeps its resources, on tcp a socket, even if the
+// peer has given up.
 type CR struct {
 	obj       object
 	request   fabric.Request

@@ -223,7 +223,7 @@ func WithChecksums(on bool) Option {
 
 // WithSpin sets how long a blocked EVD.Wait polls before it parks: at most d, up to a second; the
 // default is 50 microseconds, and 0 disables polling. Each dispatcher measures whether polling
-// makes its waits shorter. If it does not, only a part of the waits polls: at first 1 in 5, later
+// makes its waits shorter. If polling does not, only some of the waits poll: at first 1 in 5, later
 // down to 1 in 33. At most half of the processors poll at once, but one call may always poll. A
 // call polls in bursts of 16 polls; each burst is one call into C. Calls do not poll on dispatchers
 // of SOLICITED_WAIT streams, because only the device knows which completion was solicited.

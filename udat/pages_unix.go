@@ -18,8 +18,8 @@ func allocPages(size int) (buf []byte, release func(), err error) {
 	return buf, func() { unix.Munmap(buf) }, nil
 }
 
-// addressLimit returns a text with the process's limit of address space, because that limit may be
-// the cause of err. It returns "" if there is no limit or err has another cause.
+// addressLimit returns a text with the process's limit of address space if err may be a consequence
+// of this limit. Otherwise, or if there is no limit, it returns "".
 func addressLimit(err error) string {
 	var r unix.Rlimit
 	if !errors.Is(err, unix.ENOMEM) || unix.Getrlimit(unix.RLIMIT_AS, &r) != nil || uint64(r.Cur) >= 1<<62 {

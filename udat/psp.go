@@ -140,8 +140,8 @@ func (ia *IA) providerEP(r fabric.Request) (*EP, error) {
 	return ep, nil
 }
 
-// orNone converts a count to a field of EPAttr, where 0 would select the default: it returns None
-// for 0.
+// orNone converts a count to a field of EPAttr: it returns None for 0, because a field that is 0
+// selects the default.
 func orNone(n uint8) int {
 	if n == 0 {
 		return None
@@ -178,8 +178,8 @@ func (p *PSP) Query() (PSPParam, error) {
 	return PSPParam{IA: p.obj.ia, ConnQual: p.qual, EVD: p.evd, Flags: p.flags}, nil
 }
 
-// Free stops listening. Requests whose events have been queued stay valid, with the endpoints that
-// they brought. Later requests are refused.
+// Free stops listening and refuses later requests. Requests whose events have been queued stay
+// valid, and so do the endpoints that the provider made for them.
 //
 // Implements: dat_psp_free.
 func (p *PSP) Free() error {

@@ -25,8 +25,8 @@ type ProviderInfo struct {
 }
 
 // Providers lists all adapters of this host, and the names that RegisterProvider has added for
-// them. The adapters mem0 and tcp are always in the list. WhyNoDevices returns why others are
-// missing.
+// them. The adapters mem0 and tcp are always in the list. If adapters are missing, WhyNoDevices
+// returns the reason.
 //
 // Implements: dat_registry_list_providers.
 func Providers() []ProviderInfo {
@@ -162,7 +162,7 @@ func RemoveProvider(name string) error {
 	return nil
 }
 
-// list returns the registered names whose devices are in found, sorted by name.
+// list returns the registered names of the devices in the list found, sorted by name.
 func (r *providerRegistry) list(found []ProviderInfo) []ProviderInfo {
 	r.mu.Lock()
 	defer r.mu.Unlock()

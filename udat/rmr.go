@@ -106,8 +106,8 @@ const RMRTripletSize = 20
 
 // AppendBinary appends the wire form of the triplet to b: RMRContext in 4 bytes, TargetAddress in 8
 // and SegmentLength in 8, each in network byte order. DAT defines no wire form; this one is the
-// library's own. The private data of a connect or an accept has room for it on every fabric. The
-// error is always nil.
+// library's own. On every fabric it fits into the private data of a connect or an accept. The error
+// is always nil.
 //
 // Extension.
 func (t RMRTriplet) AppendBinary(b []byte) ([]byte, error) {

@@ -53,7 +53,7 @@ func (r *RMR) Bind(triplet LMRTriplet, priv MemPriv, ep *EP, cookie Cookie, flag
 	if triplet.SegmentLength > 0 {
 		b.region = triplet.LMR
 	}
-	// Record the bind first, because it may complete before the post returns.
+	// Record the bind before the post, because the bind may complete before the post returns.
 	if err := r.begin(op, &b); err != nil {
 		return 0, err
 	}

@@ -87,7 +87,7 @@ func (r *RMR) forget(serial uint64) {
 
 // renew replaces the device's window after a bind was flushed; r.posting is held. A driver derives
 // the key of a bind from the key of the previous bind. If the device has not executed the previous
-// bind, it refuses the next one.
+// bind, it refuses the next bind.
 func (r *RMR) renew(op string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

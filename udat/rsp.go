@@ -158,8 +158,8 @@ func (r *RSP) Query() (RSPParam, error) {
 	return RSPParam{IA: r.obj.ia, ConnQual: r.qual, EVD: r.evd, EP: r.ep}, nil
 }
 
-// Free stops listening; the endpoint becomes UNCONNECTED. If a request has come before, the request
-// has destroyed the service point, and Free returns InvalidHandle.
+// Free stops listening; the endpoint becomes UNCONNECTED. If a request has already come, it has
+// destroyed the service point, and Free returns InvalidHandle.
 //
 // Implements: dat_rsp_free.
 func (r *RSP) Free() error {

@@ -22,7 +22,7 @@ type sharedQueue interface {
 }
 
 // source is one queue of an endpoint, as the dispatcher of its completions sees it. The
-// dispatcher's lock guards those fields that change, except inflight.
+// dispatcher's lock guards the fields that change, except inflight.
 type source struct {
 	inflight inflight
 	receive  bool
@@ -89,7 +89,6 @@ func (s *source) dropDeferred() {
 	s.deferring, s.deferred = false, nil
 }
 
-// deferredCount returns the number of deferred events.
 func (s *source) deferredCount() int {
 	s.evd.mu.Lock()
 	defer s.evd.mu.Unlock()

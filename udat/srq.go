@@ -146,8 +146,8 @@ const (
 	SRQError       SRQState = 1
 )
 
-// SRQParam describes a shared receive queue. A count is ValueUnknown if the device does not report
-// it.
+// SRQParam describes a shared receive queue. A count that the device does not report is
+// ValueUnknown.
 type SRQParam struct {
 	IA                  *IA
 	State               SRQState
@@ -254,8 +254,8 @@ func (s *SRQ) drain() {
 	}
 }
 
-// checkLow reports the low watermark if it is armed and fewer receives are on the queue. It returns
-// true if it has reported.
+// checkLow reports the low watermark, and returns true, if the watermark is armed and fewer
+// receives are on the queue.
 func (s *SRQ) checkLow() (low bool) {
 	s.mu.Lock()
 	low = s.lowArmed && s.available() < s.lowMark
@@ -267,8 +267,8 @@ func (s *SRQ) checkLow() (low bool) {
 	return low
 }
 
-// available returns the number of receives on the queue. If the device does not count them, it
-// returns an upper bound.
+// available returns the number of receives on the queue, or an upper bound if the device does not
+// count the receives.
 func (s *SRQ) available() int {
 	if n := s.hw.Available(); n >= 0 {
 		return n

@@ -6,8 +6,8 @@ import (
 )
 
 // waiting is the state of the waiters of a dispatcher: one blocked call and the arm loop. The arm
-// loop keeps the completion queue armed while no call is blocked, for the notification object or
-// because the dispatcher is idle. At most one of the two parks in the completion queue. EVD.mu
+// loop keeps the completion queue armed while no call is blocked, if the dispatcher has a
+// notification object or is idle. At most one of the two parks in the completion queue. EVD.mu
 // guards all fields.
 type waiting struct {
 	waiter waiterState

@@ -5,7 +5,8 @@
 
 struct sample { long long ns; unsigned long long ticks; };
 
-// Use the tightest of several readings, the one least disturbed between reading the two clocks.
+// Uses the tightest of several readings: the one in which the least time has passed between reading
+// the counter before and after the clock.
 static struct sample take(void) {
 	struct sample best = {0, 0};
 	unsigned long long width = ~0ULL;

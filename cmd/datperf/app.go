@@ -27,8 +27,8 @@ type app struct {
 	stderr io.Writer
 }
 
-// output is standard output. It keeps the first error of a write. If there is one, run returns
-// statusFailed.
+// output is standard output. It keeps the first error of a write. If a write has failed, run
+// returns statusFailed.
 type output struct {
 	io.Writer
 	err error
@@ -56,7 +56,8 @@ type statusError struct{ status int }
 
 func (e *statusError) Error() string { return fmt.Sprintf("status %d", e.status) }
 
-// joinErrors joins two errors. If second is not nil, joinErrors drops first if it is a statusError.
+// joinErrors joins two errors. If the second error is not nil and the first is a statusError, it
+// drops the first.
 func joinErrors(first, second error) error {
 	var printed *statusError
 	if second != nil && errors.As(first, &printed) {
@@ -72,8 +73,8 @@ var errMissed error = &statusError{statusMissed}
 // -ldflags "-X main.stamped=VERSION".
 var stamped string
 
-// buildVersion returns the stamped version. If there is none it returns the module's version, and
-// if there is none, the commit of the build.
+// buildVersion returns the stamped version. If the program is not stamped, it returns the module's
+// version, and without a module's version the commit of the build.
 func buildVersion() string {
 	if stamped != "" {
 		return stamped

@@ -156,9 +156,9 @@ func received(device string) int64 {
 	return -1
 }
 
-// whereLost finds out where messages were lost. It sends a datagram, and asks both ends how many
-// packets they have received since the run began. When it began, ownCount was this host's count of
-// received packets, and serverCount the server's. A count is -1 if it is unknown.
+// whereLost finds out where messages of a run were lost. It sends a datagram, and asks both ends
+// how many packets they have received since the run began. ownCount and serverCount are the numbers
+// of packets that this host and the server had received when the run began, or -1 if unknown.
 func (a *app) whereLost(client, server *result.Facts, ownCount, serverCount int64, address string,
 	control *controlFlags) (found []doctor.Finding) {
 	from, err1 := netip.ParseAddr(client.Address)

@@ -19,9 +19,10 @@ type forecast struct {
 	overhead time.Duration // the part of spent that exceeds the durations of the cases
 }
 
-// begin records the start of run n. The plan has of runs.
-func (f *forecast) begin(now time.Time, n, of int, c *result.Case) {
-	f.c, f.began, f.ops, f.rest = c, now, 0, of-n
+// begin records the start of a run. run is its number, from 1, and runs is the number of runs of
+// the plan.
+func (f *forecast) begin(now time.Time, run, runs int, c *result.Case) {
+	f.c, f.began, f.ops, f.rest = c, now, 0, runs-run
 }
 
 // interval adds the operations of an interval to those of the current run. It counts only intervals

@@ -7,8 +7,8 @@ import (
 )
 
 // perftestRefused lists the flags of perftest's programs that datperf refuses, by the reason. Each
-// flag is its name, followed by a slash and its short name if it has one, and by = if it takes a
-// value.
+// entry has the name of the flag, then a slash and its short name if there is one, and then = if
+// the flag takes a value.
 var perftestRefused = map[string]string{
 	"the connection manager takes the route's":                                    "hop_limit/L= flow_label= dlid=",
 	"the connection manager takes the path's":                                     "pkey_index=",

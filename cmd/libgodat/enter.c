@@ -278,10 +278,10 @@ void godat_agent(DAT_AGENT_FUNC func, DAT_PVOID data, DAT_EVD_HANDLE evd)
 	self.state = before;
 }
 
-// before_go blocks all signals while Go starts, so that Go's threads get only the signals that Go
-// itself unblocks, except SIGCHLD and SIGPROF, which the handler masked blocks again. after_go
-// restores the mask. The library is linked with asyncpreemptoff, so that Go neither unblocks nor
-// sends SIGURG: the program may have a handler for this signal.
+// before_go blocks all signals while Go starts. So Go's threads get only the signals that Go itself
+// unblocks. Of these, the handler masked blocks SIGCHLD and SIGPROF again. after_go restores the
+// mask. The library is linked with asyncpreemptoff, so that Go neither unblocks nor sends SIGURG:
+// the program may have a handler for this signal.
 
 static sigset_t mask;
 
@@ -292,7 +292,7 @@ enum { HANDLED = sizeof handled / sizeof *handled };
 static struct sigaction before[HANDLED];
 
 // forked gives the child the program's handlers back. Go's handler may wait for Go's threads, which
-// the child does not have. With this handler a child that crashed would not end.
+// the child does not have. So with Go's handler a child that crashed would not end.
 static void forked(void)
 {
 	child = 1;

@@ -217,9 +217,10 @@ type wait struct {
 	err    error
 }
 
-// block starts the part of a wait that blocks in C. It runs call on a goroutine, and returns
-// GODAT_PENDING. The context of call ends when the time rest has passed, or when a signal cancels
-// the wait. When call has returned, the goroutine signals out.fd.
+// block starts the part of a wait that blocks in C. It runs the function call on a goroutine, and
+// returns GODAT_PENDING. The context of that function ends after the duration in the parameter
+// rest, or when a signal cancels the wait. When the function has returned, the goroutine signals
+// out.fd.
 func (e *entry) block(out *C.godat_wait, rest time.Duration, call func(context.Context, *wait)) C.DAT_RETURN {
 	if out.fd = C.godat_eventfd(); out.fd < 0 {
 		return failure(udat.InsufficientResources, udat.SubNone)

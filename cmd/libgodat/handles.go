@@ -206,7 +206,8 @@ func (e *entry) freed(err error) C.DAT_RETURN {
 	return code(err)
 }
 
-// on calls a function with the object of a handle. bad is the error of a bad handle.
+// on calls a function with the object of a handle. The parameter bad is the subtype of the error
+// for an invalid handle.
 func on[T udat.Handle](h C.DAT_HANDLE, bad udat.Subtype, call func(T) error) C.DAT_RETURN {
 	object, e := find[T](h)
 	if e == nil {
@@ -227,8 +228,9 @@ func free[T interface {
 	return e.freed(object.Free())
 }
 
-// query checks the arguments of a query, and calls ask with the object of the handle h. mask and
-// out report whether arguments 2 and 3 are valid. bad is the error of a bad handle.
+// query checks the arguments of a query, and calls the function ask with the object of the handle
+// h. The parameters mask and out report whether arguments 2 and 3 are valid. The parameter bad is
+// the subtype of the error for an invalid handle.
 func query[T udat.Handle, P any](h C.DAT_HANDLE, bad udat.Subtype, mask, out bool, ask func(T) (P, error)) (p P,
 	e *entry, ret C.DAT_RETURN) {
 	object, e := find[T](h)

@@ -12,7 +12,7 @@ import (
 )
 
 // segments appends the local segments of a post to iov. The segments name their regions by context.
-// If n is above the adapter's limit, segments returns an error and does not read local.
+// If n is above the adapter's limit, segments returns an error and does not read the array.
 func (e *entry) segments(iov []udat.LMRTriplet, n C.DAT_COUNT, local *C.DAT_LMR_TRIPLET) ([]udat.LMRTriplet,
 	C.DAT_RETURN) {
 	if int(n) > e.ia.maxIOV {
@@ -56,7 +56,8 @@ func (e *entry) region(context uint32) *udat.LMR {
 
 // remote returns the remote memory of an RDMA operation of n bytes. Programs for C DAPL leave the
 // length in the triplet unset, or set it to less than they transfer, because C DAPL ignores it. So
-// unless the adapter is strict, remote sets the length to n, but keeps a smaller length of a read.
+// unless the adapter is strict, remote sets the length to n. It keeps the length of a read's
+// triplet if that length is smaller.
 func (e *entry) remote(r *C.DAT_RMR_TRIPLET, n uint64, read bool) udat.RMRTriplet {
 	t := udat.RMRTriplet{RMRContext: uint32(r.rmr_context), TargetAddress: uint64(r.virtual_address),
 		SegmentLength: uint64(r.segment_length)}

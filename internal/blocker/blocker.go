@@ -63,6 +63,6 @@ func (b *Blocker) Wait(fds []unix.PollFd, d time.Duration) (kicked bool) {
 
 var one = []byte{7: 1} // an addend for an eventfd: above 0 in either byte order
 
-// Kick ends the wait that is under way. If none is, it ends the next one. Kick may be called
-// concurrently.
+// Kick ends the wait that is under way. If no wait is under way, it ends the next one. Kick may be
+// called concurrently.
 func (b *Blocker) Kick() { unix.Write(b.kicks, one) }

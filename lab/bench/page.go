@@ -54,7 +54,7 @@ func (b *bench) writePages() error {
 	return nil
 }
 
-// lines returns a line for each series of a table over size. Its values are medians.
+// lines returns a line for each series of a table over size. The values of the lines are medians.
 func lines(t *table) (all []report.Line) {
 	for _, name := range t.Series {
 		l := report.Line{Name: name}

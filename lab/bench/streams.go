@@ -68,7 +68,7 @@ func (b *bench) stream(argv []string, value string) (float64, string, error) {
 	return v, show(argv), err
 }
 
-// streamPing returns a series: the round trip, multiplied by part.
+// streamPing returns a series: the round trip, multiplied by the parameter part.
 func (b *bench) streamPing(name, kind, device string, size int, part float64, flags ...string) series {
 	return series{name, func() (float64, string, error) {
 		v, line, err := b.stream(b.streamLine(device, kind, ping, size, flags...), "p50")
@@ -76,7 +76,7 @@ func (b *bench) streamPing(name, kind, device string, size int, part float64, fl
 	}}
 }
 
-// streamRate returns a series: the writes per second, multiplied by each.
+// streamRate returns a series: the writes per second, multiplied by the parameter each.
 func (b *bench) streamRate(name, kind, device string, size int, each float64, flags ...string) series {
 	return series{name, func() (float64, string, error) {
 		v, line, err := b.stream(b.streamLine(device, kind, write, size, flags...), "ns")

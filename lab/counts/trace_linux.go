@@ -91,8 +91,9 @@ func (t *tracer) run() error {
 	}
 }
 
-// enough reports whether the two least counts are equal, or there are 8. Then more regions would
-// not change the result, and they take long: one step takes tens of microseconds.
+// enough reports whether the two least counts are equal, or there are 8 counts. In both cases
+// further regions would not change the result, and a region takes long: one step takes tens of
+// microseconds.
 func enough(counts []count) bool {
 	if len(counts) < 2 || len(counts) >= 8 {
 		return len(counts) >= 8
@@ -114,7 +115,8 @@ func (t *tracer) wait() (err error) {
 	}
 }
 
-// atMark reports whether the thread that stopped last did so at a breakpoint or after a step.
+// atMark reports whether the thread that stopped last was stopped by a breakpoint or a step, and
+// not by another signal.
 func (t *tracer) atMark() bool {
 	return t.status.Stopped() && t.status.StopSignal() == unix.SIGTRAP && t.status.TrapCause() <= 0
 }
@@ -133,9 +135,9 @@ func (t *tracer) resume() {
 }
 
 // region steps through a region: from the breakpoint that the thread has just passed until the
-// thread is at the same breakpoint again. If the thread waits for a stopped one, region does not
-// count it: the stopped one may have a lock, or Go's monitor may have asked the thread to give up
-// its processor just before everything stopped.
+// thread is at the same breakpoint again. If the thread waits for a thread that is stopped, region
+// does not count this region. The stopped thread may have a lock, or Go's monitor may have asked
+// the stepped thread to give up its processor just before everything stopped.
 func (t *tracer) region() error {
 	tid := t.at
 	var regs unix.PtraceRegs

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// baseline is what a process, and the kernel's verbs for all processes, have in use.
+// baseline counts the resources that a process uses, and the verbs objects of all processes.
 type baseline map[string]int
 
 // threadSlack is the number of threads that the Go runtime may add for system calls that block.
@@ -85,8 +85,8 @@ func (b baseline) more(now baseline) string {
 	return strings.Join(list, ", ")
 }
 
-// settle waits until nothing exceeds the baseline. If something still does after 15 seconds, settle
-// returns a list of it.
+// settle waits until nothing exceeds the baseline. If something still exceeds the baseline after 15
+// seconds, settle returns a list of what does.
 func (b baseline) settle(now func() baseline) (more string) {
 	for until := time.Now().Add(15 * time.Second); time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
 		if more = b.more(now()); more == "" {

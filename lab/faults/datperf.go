@@ -34,7 +34,7 @@ const (
 var kept = 16 << 10
 
 // datperfRun runs a well-behaved client for the duration d, or for 100 iterations if d is 0. It
-// calls began, unless nil, when the case starts.
+// calls the function began, unless nil, when the case starts.
 func datperfRun(ctx context.Context, device, addr string, d time.Duration, began func()) error {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {

@@ -164,7 +164,8 @@ func onTCP(s scenario) scenario {
 	return s
 }
 
-// outlived returns an act that runs act. After it the traffic must go on within limit.
+// outlived returns an act that runs act. After act has returned, the traffic must go on within
+// limit.
 func outlived(limit time.Duration, act func(*round) error) func(*round) error {
 	return func(r *round) error {
 		if err := act(r); err != nil {

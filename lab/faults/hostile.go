@@ -240,15 +240,15 @@ func (k *attack) region(name string, pz *udat.PZ, priv udat.MemPriv) (*memory, u
 	return m, m.lmr.RMRTriplet(0, regionSize), nil
 }
 
-// attacking returns the act of a scenario: a hostile peer performs operations on a connection of
-// its own. The traffic of the links of the round must go on.
+// attacking returns the act of a scenario. In this act, a hostile peer performs the operations on a
+// connection of its own, while the round's links must continue their traffic.
 func attacking(operations func(*attack) error) func(*round) error {
 	return func(r *round) error {
 		return attacked(r, func(k *attack) error { return k.run(operations) })
 	}
 }
 
-// attacked opens both adapters of an attack for do.
+// attacked opens both adapters of an attack, calls do, and closes the adapters.
 func attacked(r *round, do func(*attack) error) (err error) {
 	k := &attack{r: r}
 	defer func() {

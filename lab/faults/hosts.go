@@ -91,7 +91,8 @@ func networkRow(name, via string) scenario {
 	return s
 }
 
-// overNetwork checks that the connections use the addresses that opened the devices of the hosts.
+// overNetwork checks that the connections use the addresses by which the hosts have opened their
+// devices.
 func overNetwork(r *round) error {
 	other, err := netip.ParseAddr(fmt.Sprintf(r.row.via, 2))
 	if err != nil {

@@ -107,7 +107,7 @@ func (l *link) make() error {
 	return err
 }
 
-// postRecv posts the receive of a slot, which then contains empty bytes.
+// postRecv posts the receive of a slot. At this time each byte of the slot is emptyByte.
 func (l *link) postRecv(slot uint64) error {
 	if l.kind == bySRQ {
 		return l.e.postSRQ(slot)

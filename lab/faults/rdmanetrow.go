@@ -29,7 +29,7 @@ var (
 	seldom = map[string][2]int{"loop": {4, 50}, "tcp": {4, 50}, "rxe": {2, 20}, "siw": {2, 10}}
 )
 
-// also returns rounds to which those of mem0 are added.
+// also adds rounds on mem0 to rounds of other kinds.
 func also(mem, memLong int, rounds map[string][2]int) map[string][2]int {
 	all := map[string][2]int{"mem": {mem, memLong}}
 	for kind, n := range rounds {

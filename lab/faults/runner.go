@@ -28,7 +28,7 @@ type round struct {
 	}
 }
 
-// mayEnd tells both ends that connections may end from now on, and sets began.
+// mayEnd tells both ends that connections may end from now on, and records the time in r.began.
 func (r *round) mayEnd() error {
 	r.e.mayEnd.Store(true)
 	if _, err := r.p.do(order{Do: "expect"}); err != nil {

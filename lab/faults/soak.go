@@ -28,8 +28,8 @@ type soaked struct {
 const soakSamples = 120
 
 // soakSlack returns by how much the use of a thing in the last third of a soak may exceed that in
-// the first third. first is the highest value in the first third. The thirds begin after a tenth of
-// the time. Threads, and connections that end in TIMEWAIT, come and go.
+// the first third. The parameter first is the highest value in the first third. The thirds begin
+// after a tenth of the time. Threads, and connections that end in TIMEWAIT, come and go.
 func soakSlack(name string, first int) int {
 	switch name {
 	case "KiB resident":
@@ -128,7 +128,7 @@ func (k *attack) part(way int) error {
 	return nil
 }
 
-// inUse returns what this process, and the kernel's verbs, have in use.
+// inUse returns how much memory, and how many objects, this process and the kernel's verbs use.
 func inUse(device string) baseline {
 	runtime.GC()
 	var mem runtime.MemStats

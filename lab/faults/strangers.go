@@ -117,8 +117,8 @@ func (s *strangers) qpNum() (uint32, error) {
 	return qp.Num(), nil
 }
 
-// event returns the next event of an id, which must be of the type want. If id is nil, event waits
-// for an event of that type of any id. It drops events of other ids.
+// event returns the next event of an id, which must be of the type in the parameter want. If id is
+// nil, event waits for an event of that type, from any id. It drops events of other ids.
 func (s *strangers) event(id *cverbs.CMID, want cverbs.CMEventType) (cverbs.CMEvent, error) {
 	for {
 		ev, err := s.ch.Get(time.Now().Add(patience))

@@ -94,8 +94,8 @@ func endingDials(r *round, s *echoServer) error {
 	return err
 }
 
-// hardly is the time limit of calls that keep a slow machine busy. There a listener gives up
-// connections whose peers get no processor for the first message, and Dial tries again.
+// hardly is the time limit of calls that keep a slow machine busy. On a slow machine a listener
+// gives up connections whose peers get no processor for the first message, and Dial tries again.
 const hardly = 5 * time.Minute
 
 // burst dials many times at once.

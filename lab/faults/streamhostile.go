@@ -161,11 +161,11 @@ func falseRing(r *round, s *echoServer, p *rawPeer) error {
 	return nil
 }
 
-// steps are the messages of a proper client, in its order.
+// steps are the messages of a proper client, in the order in which it sends them.
 var steps = []note{credit, {kind: rawData, limit: rawRingSize, value: 5}, {kind: rawPing, limit: rawRingSize},
 	{kind: rawFin, limit: rawRingSize, value: 5}, {kind: rawClose, limit: rawRingSize, value: 5}}
 
-// leavings ends the connection after each step, in each of three ways.
+// leavings ends a connection after each of the steps, in three ways each.
 func leavings(r *round, s *echoServer, p *rawPeer) error {
 	for n := -2; n <= len(steps); n++ {
 		for _, leave := range []func() error{

@@ -104,7 +104,7 @@ func (s *echoServer) properWithin(limit time.Duration) error {
 }
 
 // eventually waits until cond returns true. If that takes longer than limit, eventually returns an
-// error with the text what.
+// error. The parameter what is part of the error's text.
 func eventually(limit time.Duration, what string, cond func() bool) error {
 	for until := time.Now().Add(limit); !cond(); time.Sleep(time.Millisecond) {
 		if time.Now().After(until) {

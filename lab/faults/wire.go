@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// netem returns an act that disturbs the network in both directions during traffic. how is the
-// effect, as the tc command names it. On one host only soft-iWARP uses a network: the loopback
-// interface.
+// netem returns an act that disturbs the network in both directions during traffic. The parameter
+// how is the effect, as the tc command names it. On one host only soft-iWARP uses a network: the
+// loopback interface.
 func netem(how string) func(*round) error {
 	return func(r *round) error {
 		reset, err := r.spoil(how)

@@ -96,8 +96,8 @@ func count(results []result) (passed, failed, explained int) {
 	return passed, failed, explained
 }
 
-// merge returns the results of both lists in the order of the cases. If now has results of a case,
-// they replace the earlier ones of that case.
+// merge returns the results of both lists in the order of the cases. If both lists have results of
+// a case, it takes those of the second list, now.
 func merge(earlier, now []result) (all []result) {
 	for _, soft := range []bool{false, true} {
 		for _, c := range cases {
@@ -376,7 +376,8 @@ func (c *program) complaint(p *process.Process) error {
 	return nil
 }
 
-// listening reports whether the server accepts clients. end is the kind of the server.
+// listening reports whether the server accepts clients. The parameter end says what kind of end the
+// server is.
 func (c *program) listening(p *process.Process, end string) bool {
 	switch {
 	case c.says != "":

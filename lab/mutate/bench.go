@@ -121,8 +121,8 @@ func (b *bench) placesOf(m Mutant) (list []place) {
 	return list
 }
 
-// generated returns the path of the generated source that contains a file with all its mutants. In
-// its errors the compiler names either this path or that of the original file.
+// generated returns the path of the generated source of a file, which contains all mutants of the
+// file. In its errors the compiler names either this path or that of the original file.
 func (b *bench) generated(file string) string {
 	return filepath.Join(b.tmp, strings.ReplaceAll(file, "/", "_"))
 }
@@ -152,7 +152,7 @@ func (b *bench) compileTests(p program, of place) ([]byte, error) {
 	return b.compile(p, "test", "-c", "-vet=off", "-tags", of.tags(), "-o", p.binary(of), "./"+of.dir)
 }
 
-// compileTarget builds a package that is not part of its own tests.
+// compileTarget builds a package on its own, because its tests do not contain it.
 func (b *bench) compileTarget(p program, t target) ([]byte, error) {
 	return b.compile(p, "build", "-buildvcs=false", "-tags", t.tags, "-o", os.DevNull, "./"+t.dir)
 }

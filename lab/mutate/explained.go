@@ -82,7 +82,8 @@ func (l *resultLog) known(m Mutant) (verdict, string, bool) {
 	return verdict(r[0]), r[1], ok
 }
 
-// forget removes a mutant from the log if the mutant has survived, and reports whether it did.
+// forget removes a mutant from the log if the mutant has survived. It reports whether it has
+// removed the mutant.
 func (l *resultLog) forget(m Mutant) bool {
 	k := m.key()
 	survivor := l.results[k][0] == string(survived)

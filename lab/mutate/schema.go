@@ -19,7 +19,7 @@ import (
 // run on the unbroken code.
 const mutantEnv = "GODAT_MUTANT"
 
-// reaching is a value of mutantEnv that selects no mutant: each unbroken function that is called
+// With the value reaching in mutantEnv, no mutant runs. Instead, each function that is called
 // writes the numbers of its mutants to the file that reachedEnv names.
 const (
 	reaching   = -1

@@ -31,9 +31,9 @@ with the options -guest %[1]s -devices rxe0 writes this part.
 
 `
 
-// writePage writes one part of the page, the table and the tests that differ: the part about the
-// virtual machine if guest is not empty, otherwise the part about the host. The other part stays as
-// it is.
+// writePage writes one of the two parts of the page: the part about the virtual machine if guest is
+// not empty, otherwise the part about the host. A part consists of the table and the tests that
+// differ. The other part stays as it is.
 func writePage(file string, devices []string, rows []row, guest string) error {
 	old, err := os.ReadFile(file)
 	if err != nil && !os.IsNotExist(err) {

@@ -86,6 +86,6 @@ const useSoftware = "or use the device " + Software + ", RDMA over TCP, which ne
 	Software + ", and datperf client HOST --device " + Software
 
 // Usable reports whether p is a verbs device with an active port and an address. Command datperf
-// doctor exchanges messages over each such device. If the host has none, it is not ready, and
+// doctor exchanges messages over each such device. A host without such a device is not ready, and
 // datperf doctor tries the device Software.
 func Usable(p udat.ProviderInfo) bool { return p.Fabric == "verbs" && p.Active && p.Addr != "" }

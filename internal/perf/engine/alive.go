@@ -16,8 +16,8 @@ const (
 )
 
 // live starts a goroutine that sends signs of life and watches for those of the peer. If the peer
-// is silent, it calls warn, unless nil, at most once. On a pipe live does nothing, because both
-// ends are in one process.
+// is silent, the goroutine calls warn once, unless warn is nil. On a pipe live does nothing,
+// because both ends are in one process.
 func (k *control) live(warn func(text string)) {
 	if k.conn.RemoteAddr().Network() == "pipe" {
 		return

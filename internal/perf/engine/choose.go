@@ -47,8 +47,8 @@ func byAddr(all []udat.ProviderInfo, addr netip.Addr, why string) (choice, bool)
 }
 
 // choose returns the device called name. The argument local is the address of this end of the
-// control connection. The name "tcp" selects the tcp device with the address local. If name is "",
-// choose returns the device with the address local, else the first active verbs device, else mem0.
+// control connection. The name "tcp" selects the tcp device with that address. If name is "",
+// choose returns the device with that address, else the first active verbs device, else mem0.
 func choose(name string, local netip.Addr) (choice, error) {
 	return chooseFrom(udat.Providers(), name, local)
 }

@@ -35,7 +35,7 @@ const (
 )
 
 // maxQueued is the largest number of a client's messages that the server has not processed. A
-// correct client waits for an answer before it has sent so many.
+// correct client waits for an answer before it has sent that many messages.
 const maxQueued = 8
 
 // answerTime bounds the wait for an answer if no measurement runs meanwhile.
@@ -71,7 +71,7 @@ const (
 	msgHello   = "hello"   // client: magic, protocol, version, facts, number of cases
 	msgWelcome = "welcome" // server: the same without the cases, if it accepts the client
 	msgExamine = "examine" // client: asks the server to examine its host; server: its findings
-	msgMesh    = "mesh"    // client: asks the server to measure a case to another one; server: its run, or an error;
+	msgMesh    = "mesh"    // client: orders the server to measure a case to a server; server: its run, or an error;
 	//                            if together, server first: ready when it is connected; client: go
 	msgCase      = "case"      // client: the next case
 	msgReady     = "ready"     // server: it listens at addr for connections with token, or its queue pairs are at place
@@ -106,7 +106,6 @@ func readRaw[T any](b json.RawMessage) (*T, error) {
 	return v, nil
 }
 
-// peerError is an error that the peer reported.
 type peerError struct{ who, text string }
 
 func (e *peerError) Error() string { return "the " + e.who + " says: " + e.text }

@@ -121,8 +121,8 @@ func cpuModel() string {
 	})
 }
 
-// libraryVersion returns the version in the file name of a loaded shared library, which is what
-// follows prefix.
+// libraryVersion returns the version in the file name of a loaded shared library: the text after
+// prefix.
 func libraryVersion(prefix string) string {
 	return lookUp("/proc/self/maps", func(line string) (string, bool) {
 		if i := strings.IndexByte(line, '/'); i >= 0 {

@@ -24,8 +24,8 @@ type area struct {
 	slots               uint64
 }
 
-// slot returns the index of the slot for the request or receive with sequence number seq. A queue
-// pair uses its slots in turn.
+// slot returns the index of the slot that the request or receive with sequence number seq uses. A
+// queue pair uses its slots in turn.
 func (a *area) slot(seq uint64) uint64 {
 	if a.slots&(a.slots-1) == 0 { // avoids a division, which takes as long as the rest of the function
 		return seq & (a.slots - 1)
@@ -33,7 +33,8 @@ func (a *area) slot(seq uint64) uint64 {
 	return seq % a.slots
 }
 
-// at returns the offset in the registered memory of a queue pair's slot for sequence number seq.
+// at returns the offset, in the registered memory, of the slot that request or receive seq of a
+// queue pair uses.
 func (a *area) at(qp int, seq uint64) int { return a.base + qp*a.perQP + int(a.slot(seq))*a.stride }
 
 // layout describes where the areas of an end's registered memory are. Both ends have the same

@@ -24,14 +24,15 @@ type link interface {
 	// setOp selects the operation that later calls of request post. A transaction changes the
 	// operation with each step.
 	setOp(op string, size int)
-	// request posts n operations on a queue pair. The first one has sequence number seq. With flush
-	// the last one is signalled.
+	// request posts n operations on a queue pair. The first one has sequence number seq. If flush
+	// is true, the last one is signalled.
 	request(qp int, seq uint64, n int, flush bool) error
 	// receive posts n receives into consecutive slots, beginning with slot.
 	receive(qp int, slot uint64, n int) error
-	// poll stores completions in done without blocking, and returns their number. While there are
-	// no completions it polls again, at most polls times in all. wait blocks until there is a
-	// completion or the timeout has passed. Both return an error for a failed completion.
+	// poll stores completions in done and returns their number; it does not block. If there are
+	// none, it polls again. The parameter polls limits the number of these polls, including the
+	// first. wait blocks until there is a completion or the timeout has passed. Both return an
+	// error for a failed completion.
 	poll(done []done, polls int) (int, error)
 	wait(done []done, timeout time.Duration) (int, error)
 

@@ -172,9 +172,9 @@ func (l *cverbsLink) move(id *cverbs.CMID, qp int, in, out uint8) error {
 	return nil
 }
 
-// unreliable adapts the attributes that the connection manager returns, those of a reliable
-// connection, to the case's transport. It returns the mask of the attributes that a queue pair of
-// that transport has. For UD it also creates the address handle.
+// unreliable adapts the attributes that the connection manager returns to the case's transport. The
+// connection manager returns those of a reliable connection. unreliable returns the mask of the
+// attributes that a queue pair of the transport has. For UD it also creates the address handle.
 func (l *cverbsLink) unreliable(qp int, attr *cverbs.QPAttr, mask cverbs.QPAttrMask) (cverbs.QPAttrMask, error) {
 	switch l.c.Transport {
 	case result.UC:

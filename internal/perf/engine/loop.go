@@ -34,7 +34,7 @@ func (w *worker) run() (end *result.End, err error) {
 	ops, bytes := w.rec.ops, w.rec.ops*w.rec.size
 	if w.c.Mode == result.Bandwidth && w.c.TwoSided() && w.received > w.c.Warmup {
 		n := w.received - w.c.Warmup
-		// n messages arrive in n-1 intervals between the first and the last arrival.
+		// Between the first and the last of n messages there are n-1 intervals.
 		end.Received = &result.Stream{Ops: n - 1, Bytes: (n - 1) * int64(w.c.Size),
 			Elapsed: result.Seconds(w.rxLast - w.rxFirst)}
 		end.Received.Fill()

@@ -69,7 +69,7 @@ func Limits(ctx context.Context, device, kind string, limit int) (r Reached, err
 
 type freer interface{ Free() error }
 
-// maker creates objects of one kind. It owns the objects that those depend on.
+// maker creates objects of one kind. It owns the other objects that this kind needs.
 type maker struct {
 	make  func() (freer, error)
 	needs []freer

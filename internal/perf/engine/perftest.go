@@ -16,7 +16,7 @@ import (
 // perftestShape describes how one of perftest's programs synchronizes with its peer around the
 // measurement.
 type perftestShape struct {
-	before, after int  // exchanges of the first queue pair alone: before all are exchanged, and after connecting
+	before, after int  // extra exchanges of the first queue pair: before that of all, and after connecting
 	report        bool // it exchanges figures after the measurement
 	silent        bool // it sends nothing at the end
 }

@@ -183,7 +183,7 @@ func (l *cverbsLink) connectForeign(ctx context.Context, to netip.AddrPort) erro
 	return nil
 }
 
-// watch closes gone when the peer disconnects or this end closes.
+// watch waits until the peer disconnects or this end closes. Then it closes the channel k.gone.
 func (k *cmConn) watch() {
 	defer close(k.gone)
 	for {

@@ -43,8 +43,8 @@ type exchange struct {
 // perftestWait is how long swap waits for the peer's message. The peer may measure meanwhile.
 const perftestWait = 30 * time.Minute
 
-// swap sends the message own to the peer, and returns the peer's message, which has the same
-// length. what names the message in errors.
+// swap sends a message to the peer, and returns the peer's message, which has the same length. The
+// parameter own is the message to send; the parameter what names the message in errors.
 func (x *exchange) swap(what string, own []byte) ([]byte, error) {
 	x.conn.SetDeadline(time.Now().Add(perftestWait))
 	peer := make([]byte, len(own))
@@ -94,7 +94,7 @@ func (x *exchange) versions() (string, error) {
 	return string(text), nil
 }
 
-// number sends the number own to the peer and returns the peer's. Each number has four bytes.
+// number sends a number to the peer and returns the peer's number. Each number has four bytes.
 func (x *exchange) number(what string, own int) (int, error) {
 	b, err := x.swap(what, binary.BigEndian.AppendUint32(nil, uint32(own)))
 	if err != nil {
@@ -166,8 +166,8 @@ func (q *queuePair) decode(b []byte, gid bool) error {
 	return nil
 }
 
-// queuePairs sends a message for each queue pair in own, and returns the queue pairs that the
-// peer's messages describe. The programs also exchange these messages to wait for each other.
+// queuePairs sends a message for each of this end's queue pairs, and returns the queue pairs that
+// the peer's messages describe. The programs also exchange these messages to wait for each other.
 func (x *exchange) queuePairs(what string, own []queuePair) ([]queuePair, error) {
 	peers := make([]queuePair, len(own))
 	for i := range own {
@@ -196,7 +196,7 @@ type perftestReport struct {
 	peak, average, messages float64 // MB/s of 2^20 bytes, and millions of messages per second
 }
 
-// report sends the figures own to the peer and returns the peer's.
+// report sends this end's figures to the peer and returns the peer's figures.
 func (x *exchange) report(own perftestReport) (peer perftestReport, err error) {
 	for _, f := range []struct {
 		own uint64

@@ -182,8 +182,8 @@ func (w *worker) awaitMessage() error {
 	return nil
 }
 
-// nothingMore reports whether the peer has announced how many messages it sends and all of them
-// have arrived.
+// nothingMore reports whether the peer has announced its number of messages, and all of these
+// messages have arrived.
 func (w *worker) nothingMore() bool {
 	return !w.initOps && w.received >= w.sh.expect.Load()
 }

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// minSecret is the least length of a secret, in bytes. The secret must be random, because whoever
-// has connected once can then try secrets offline.
+// minSecret is the least length of a secret, in bytes. The secret must be random, because anyone
+// who has connected once can then guess secrets offline.
 const minSecret = 32
 
 // Secure returns the TLS settings for both ends of a control connection that share a secret. Each

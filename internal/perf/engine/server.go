@@ -30,7 +30,7 @@ type Server struct {
 	AnyNode    bool         // run the loops on any NUMA node, not on the device's
 	MayQuit    bool         // end when a client asks for it
 	// DialPeer connects to the control port of another server. It is called when a client orders
-	// this server to measure to that one. If it is nil, the server refuses such orders.
+	// this server to measure to another server. If DialPeer is nil, the server refuses such orders.
 	DialPeer func(ctx context.Context, address string) (net.Conn, error)
 
 	chosen   *choice // the device, if Local has chosen it
@@ -50,7 +50,7 @@ type Server struct {
 // DefaultPort is the port of the control connection.
 const DefaultPort = 18516
 
-// Check returns the facts of the server's device, or an error if there is none.
+// Check returns the facts of the server's device, or an error if the server has no device.
 func (s *Server) Check() (result.Facts, error) {
 	chosen, err := s.choose(netip.Addr{})
 	if err != nil {
@@ -312,7 +312,8 @@ func orUnknown(version string) string {
 	return "datperf " + strings.TrimPrefix(version, "datperf ")
 }
 
-// seat admits a client. The server calls end if the client loses its seat to another one.
+// seat admits a client. The server calls the function end if the client loses its seat to another
+// one.
 func (s *Server) seat(end func(error)) (*seat, error) {
 	if s.seats == nil {
 		return nil, nil

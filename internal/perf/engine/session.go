@@ -45,7 +45,6 @@ func fit(c *result.Case) (layout, result.Notes, error) {
 	return lay, notes, err
 }
 
-// initiates reports whether this end initiates operations.
 func (s *session) initiates(c *result.Case) bool {
 	return c.Direction == result.Both || (c.Direction == result.Out) == s.client
 }

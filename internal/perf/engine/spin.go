@@ -62,8 +62,8 @@ func (s *spin) polls() int {
 	return 1
 }
 
-// parks reports whether the engine itself does not spin in a case. It does not spin if it waits for
-// events, or if udat spins before it parks.
+// parks reports whether the engine's loops park instead of spinning in a case: the case waits for
+// events, or udat spins before it parks.
 func parks(c *result.Case) bool {
 	return c.Poll == result.Event || c.Poll == result.Adaptive && c.Layer == result.UDAT
 }
@@ -77,8 +77,8 @@ func (s *spin) begin(c *result.Case) (end func()) {
 	return func() { spinners.Add(-1) }
 }
 
-// breathe yields if yieldEvery has passed since the last yield. A spinning loop calls it in every
-// iteration, and while it waits at every 64th empty poll.
+// breathe yields if yieldEvery has passed since the last yield. A spinning loop calls breathe in
+// every iteration. While the loop waits, it calls breathe at every 64th empty poll.
 func (s *spin) breathe(now int64) {
 	if now-s.yielded > int64(yieldEvery) {
 		s.yielded = now

@@ -7,7 +7,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// streamer is the state of a bandwidth measurement that is not part of its worker.
+// streamer is the worker of a bandwidth measurement, with the state that only such a measurement
+// needs.
 type streamer struct {
 	*worker
 	quota     []uint64 // total number of requests to post on each queue pair
@@ -202,7 +203,6 @@ func (s *streamer) next() int {
 	return s.turn
 }
 
-// completion handles one completion.
 func (s *streamer) completion(d *done, now int64) error {
 	if d.recv {
 		if s.received == s.c.Warmup {

@@ -63,8 +63,9 @@ func newWorker(c *result.Case, lay layout, l link, sh *shared, initiates bool, f
 // now returns nanoseconds since the case began, from the monotonic clock.
 func (w *worker) now() int64 { return int64(time.Since(w.base)) }
 
-// failed returns the error to report after err. If the case is aborted within 100 ms, that is the
-// case's error, because err is then a consequence of it. Otherwise it is err.
+// failed returns the error to report instead of err. If the case is aborted within 100 ms, err is a
+// consequence, and failed returns the error with which the case was aborted. Otherwise it returns
+// err.
 func (w *worker) failed(err error) error {
 	for range 20 {
 		if told := w.sh.err(); told != nil {

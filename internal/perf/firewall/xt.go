@@ -59,8 +59,8 @@ func xtMatch(name string, revision int, info []byte, p *Packet) tri {
 	return maybe
 }
 
-// multiport evaluates revision 1 of the extension multiport. info contains the kind of port, the
-// number of ports, 15 ports, 15 flags, each of which marks the beginning of a range, and a flag
+// multiport evaluates revision 1 of the extension multiport. info contains, in this order: the kind
+// of port, the number of ports, 15 ports, 15 flags that mark the beginnings of ranges, and a flag
 // that inverts the result.
 func multiport(info []byte, p *Packet) tri {
 	const source, destination, either = 0, 1, 2

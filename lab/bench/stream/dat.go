@@ -50,8 +50,8 @@ func newEndpoint(w *work) (*endpoint, error) {
 	if e.evd, err = ia.CreateEVD(4*depth, udat.EVDDTO|udat.EVDConnection|udat.EVDCR, nil); err != nil {
 		return nil, err
 	}
-	// More than depth: the peer may answer a request before the device reports the completion of
-	// that request.
+	// MaxRequestDTOs is greater than depth, because the peer may answer a request before the device
+	// reports the completion of that request.
 	attr := &udat.EPAttr{MaxRequestDTOs: 4 * depth, MaxRecvDTOs: depth}
 	if e.ep, err = ia.CreateEP(pz, e.evd, e.evd, e.evd, attr); err != nil {
 		return nil, err

@@ -35,7 +35,7 @@ func ofTCPDevice(name string, _ int) (o operation, err error) {
 
 const roundTrip = "round trip"
 
-// ofTCP returns the same operation with Go's net package.
+// ofTCP returns the operation round trip with Go's net package.
 func ofTCP(name string, _ int) (o operation, err error) {
 	if name != roundTrip {
 		return o, errUnknown("TCP", name)

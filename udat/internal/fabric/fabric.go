@@ -177,7 +177,7 @@ type MW interface {
 type CQ interface {
 	// Poll moves up to len(wcs) completions to wcs, oldest first, and returns their number. It
 	// neither blocks nor allocates. If a repeated poll is cheap on the device, Poll polls an empty
-	// queue up to polls times.
+	// queue repeatedly; the parameter polls limits how often.
 	Poll(wcs []WC, polls int) (int, error)
 	// Arm requests one notification, for the next completion. With solicitedOnly the notification
 	// is for the next completion that is solicited or failed. Completions that are already queued
@@ -187,7 +187,8 @@ type CQ interface {
 	// false), or the deadline passes (os.ErrDeadlineExceeded). The zero deadline never expires. One
 	// waiter at a time.
 	Wait(deadline time.Time) (fired bool, err error)
-	// Wake makes the current Wait return, or the next one if there is none. It never blocks.
+	// Wake makes the current Wait return. If no Wait is blocked, it makes the next one return. It
+	// never blocks.
 	Wake()
 	// Resize changes the depth to at least depth, and keeps the queued completions.
 	Resize(depth int) error
@@ -275,7 +276,8 @@ type Conn interface {
 	// in force.
 	ReadDepths() (in, out uint8)
 	// Awaits returns a text for people that says what a pending attempt waits for. reached reports
-	// whether the peer's host has answered; then the cause of the wait is not between the hosts.
+	// whether the peer's host has answered. If it has, the cause of the wait is not between the
+	// hosts.
 	Awaits() (what string, reached bool)
 	// Disconnect moves the queue pair to the error state and notifies the peer. It may be called
 	// more than once, and after the peer has disconnected. The end that disconnects first receives
@@ -301,15 +303,15 @@ type Request interface {
 	// Private returns the peer's private data. If padded is true, data may end with zeroes that the
 	// peer did not send.
 	Private() (data []byte, padded bool)
-	// ReadDepths returns the largest read depths that this end can accept. The depth in limits the
-	// reads that this end serves, the depth out those that it starts.
+	// ReadDepths returns the largest read depths that this end can accept. in limits the reads that
+	// this end serves, and out limits the reads that it starts.
 	ReadDepths() (in, out uint8)
 	// Accept accepts the request with qp. The handler receives EventEstablished, or EventFailed if
-	// the peer has given up. If Accept returns an error, the request still awaits its answer. Only
-	// if qp has failed during the call may the request be lost.
+	// the peer has given up. If Accept returns an error, the request still awaits its answer. The
+	// request may be lost only if qp has failed during the call.
 	Accept(qp QP, p AcceptParams, on func(ConnEvent)) (Conn, error)
-	// Reject rejects the request. With byConsumer the peer receives EventPeerRejected, else
-	// EventRejected, whose data may be padded with zeroes.
+	// Reject rejects the request. If byConsumer is true, the peer receives EventPeerRejected.
+	// Otherwise it receives EventRejected, whose data may be padded with zeroes.
 	Reject(private []byte, byConsumer bool) error
 }
 

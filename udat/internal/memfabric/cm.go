@@ -59,7 +59,7 @@ func (d *Device) send(m Message, to *Device, arrive func()) {
 	}
 	at := &to.Events
 	if to.Closed() {
-		at = &d.Events // a closed device has no dispatcher; in the sender's, arrive finds that the connection is over
+		at = &d.Events // a closed device has none; the sender's calls arrive, which finds the connection over
 	}
 	at.AddMessage(d.faults.Delayed(), func() {
 		if !to.faults.silent() {

@@ -22,8 +22,8 @@ type conn struct {
 	peer *conn
 }
 
-// turnDown sends a reject to c from the device by. c then ends with the event ev. Adapter.Mu is
-// held.
+// turnDown sends c a reject, which the device in the parameter by sends. c then ends with the event
+// ev. Adapter.Mu is held.
 func (c *conn) turnDown(by *Device, ev fabric.ConnEvent) {
 	by.send(MsgReject, c.dev, func() { c.Fail(softnic.Connecting, ev) })
 }

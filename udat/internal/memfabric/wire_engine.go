@@ -38,8 +38,8 @@ func (e *engine) run(list *readyList) {
 	}
 }
 
-// step executes or flushes, in order, the requests that are posted by now, as many as fit in a
-// turn. A request that is posted later queues the link again.
+// step executes or flushes the posted requests in order, as many as fit in a turn. A request that
+// is posted after step has begun queues the link again.
 func (e *engine) step(l *link) {
 	q := l.qp
 	e.left = turn

@@ -61,9 +61,9 @@ func (l *readyList) add(k *link) {
 	}
 }
 
-// take removes and returns the queued links. Links that are queued later are appended to buf, which
-// has length 0. If take returns no links, the engine waits for the bell, which the next add rings.
-// ended reports whether stop has been called.
+// take removes and returns the queued links. The list then uses buf, an empty slice, for links that
+// are queued later. If take returns no links, the engine waits for the bell, which the next add
+// rings. ended reports whether stop has been called.
 func (l *readyList) take(buf []*link) (ready []*link, ended bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,7 +72,6 @@ func (l *readyList) take(buf []*link) (ready []*link, ended bool) {
 	return ready, l.ended
 }
 
-// newLink returns a new link for a queue pair.
 func (d *Device) newLink(q *softnic.QP) softnic.Link { return &link{qp: q, dev: d} }
 
 func linkOf(q *softnic.QP) *link { return q.Link().(*link) }

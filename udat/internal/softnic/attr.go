@@ -6,8 +6,8 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// Attr returns the limits and abilities of a software device. The transport then changes those that
-// depend on the transport.
+// Attr returns the limits and abilities of a software device. The transport then changes the limits
+// and abilities that depend on the transport.
 func Attr(info fabric.DeviceInfo) fabric.Attr {
 	return fabric.Attr{
 		Info:           info,

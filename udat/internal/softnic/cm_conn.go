@@ -36,7 +36,7 @@ type Conn struct {
 	timer  *time.Timer
 }
 
-// Attempt makes c an attempt to connect q, as p describes.
+// Attempt makes c an attempt to connect the queue pair q, with the parameters p.
 func (d *Device) Attempt(c *Conn, q fabric.QP, p fabric.ConnectParams, on func(fabric.ConnEvent)) error {
 	const op = "connect"
 	a := &d.HW.Attr
@@ -121,7 +121,8 @@ func (c *Conn) Finish(kind fabric.ConnEventKind, err error) {
 	c.Tell(fabric.ConnEvent{Kind: kind, Err: err})
 }
 
-// Fail ends the connection with the event ev if it is in state s, and reports whether it was.
+// Fail ends the connection with the event ev if the connection is in state s. Otherwise it does
+// nothing and returns false.
 func (c *Conn) Fail(s ConnState, ev fabric.ConnEvent) bool {
 	c.dev.HW.Mu.Lock()
 	defer c.dev.HW.Mu.Unlock()

@@ -20,8 +20,8 @@ const (
 	NoRight
 )
 
-// add pins n bytes at addr for an access with a key. The key must grant all rights in need. It may
-// be the key of a window only if windows is true.
+// add pins n bytes at addr for an access with a key. The key must grant all rights in the parameter
+// need. The key may be that of a window only if windows is true.
 func (p *pieces) add(t *keyTable, dom *pd, key uint32, addr, n uint64, need fabric.Access, windows bool) Denial {
 	s := t.enter(key)
 	if s == nil {

@@ -40,7 +40,7 @@ type CQ struct {
 	woken   bool
 	overrun bool
 	dead    bool
-	empty   int // number of polls since the last yield that found nothing
+	empty   int // number of empty polls since the last yield
 	qps     map[overrunner]struct{}
 
 	idler atomic.Pointer[Idler]
@@ -88,7 +88,8 @@ func (c *CQ) Idler() Idler {
 	return nil
 }
 
-// overrunner is a queue pair, as its completion queue sees it: an overrun of the queue breaks it.
+// overrunner is a queue pair, as its completion queue sees it. An overrun of the completion queue
+// fails the queue pair.
 type overrunner interface {
 	Fail() bool
 	reportFatal(why error)
@@ -172,8 +173,8 @@ func (c *CQ) poll(wcs []fabric.WC) (int, error) {
 // that length takes so little memory that it would cost more to grow the ring again.
 const leastRing, keptRing = 16, 512
 
-// grow doubles the ring, up to the queue's depth. It returns false if the ring is already as long
-// as the queue is deep. A ring begins short, because most queues are deep enough for all requests
+// grow doubles the ring, up to the queue's depth. It returns false if the ring already has the
+// depth of the queue. A new ring is short, because most queues are deep enough for all requests
 // that could be in flight, but hold few completions.
 func (c *CQ) grow() bool {
 	if len(c.ring) == c.depth {
@@ -273,7 +274,7 @@ func (c *CQ) Arm(solicitedOnly bool) error {
 	return nil
 }
 
-// take reports whether a Wait can return now, and its result.
+// take reports whether a Wait can return now. If so, it returns the results of that Wait.
 func (c *CQ) take() (done, fired bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -81,7 +81,8 @@ func (t *keyTable) enter(key uint32) *span {
 	return nil
 }
 
-// slice returns n bytes of the span at addr, or false if they are not all inside the span.
+// slice returns n bytes of the span at addr. It returns false if not all of these bytes are inside
+// the span.
 func (s *span) slice(addr, n uint64) ([]byte, bool) {
 	off, size := addr-s.base, uint64(len(s.mem)) // if addr is below base, off wraps around and is huge
 	if off > size || n > size-off {

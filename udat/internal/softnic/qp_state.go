@@ -32,8 +32,8 @@ func (q *QP) unclaim() bool {
 	return true
 }
 
-// Connect moves the queue pair to the connected state, with the read depths in and out. It returns
-// false if the queue pair is in error or closed.
+// Connect moves the queue pair to the connected state and sets its read depths. It returns false if
+// the queue pair is in error or closed.
 func (q *QP) Connect(in, out uint8) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -102,8 +102,8 @@ func (q *QP) awaitMessage() {
 	q.In.Unlock() //lint:ignore SA2001 nothing is done under the lock: holding it once is the wait
 }
 
-// Await reports whether it is w's turn to send its message to a receive. If not, w waits, and a
-// receive that is posted wakes it.
+// Await reports whether the sender w may send a message to a receive now. If not, w waits, and a
+// receive that is posted wakes w.
 func (q *QP) Await(w Waker) bool { return q.rq.await(w) }
 
 // Forget removes w from the senders that wait for a receive of the queue pair.

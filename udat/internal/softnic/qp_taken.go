@@ -11,7 +11,7 @@ type holding struct {
 	mu         sync.Mutex
 	n          int
 	soft, hard int       // the limits that SetTakenLimits armed; negative: not armed
-	ahead      []receive // those of the n receives that takeAhead has taken, before their messages; guarded by QP.In
+	ahead      []receive // the receives of takeAhead, whose messages have not come; n counts them too; guarded by QP.In
 }
 
 // Taken returns the number of receives taken from the SRQ and not completed.

@@ -14,7 +14,7 @@ type Inbound struct {
 	Length uint64         // of the payload
 	From   uint32         // the queue pair at the other end
 
-	dst   pieces // the memory for the payload: of a receive, or as the request names it; after an atomic: old
+	dst   pieces // the memory for the payload: a receive's, or what the request names; after an atomic: old
 	rx    receive
 	taken bool             // rx holds a receive that is not completed
 	old   [atomicSize]byte // the value before an atomic
@@ -63,8 +63,8 @@ func (p *QP) Begin(in *Inbound, from Waker) fabric.Status {
 	return fabric.StatusSuccess
 }
 
-// Reach pins n bytes at addr, if the key that the peer has sent grants all rights in need. If n is
-// 0, Reach grants the access without a look at the key.
+// Reach pins n bytes at addr, if the key that the peer has sent grants all rights in the parameter
+// need. If n is 0, Reach does not check the key.
 func (p *QP) Reach(in *Inbound, key uint32, addr, n uint64, need fabric.Access) Denial {
 	if n == 0 {
 		return Granted

@@ -47,12 +47,13 @@ func (r *recvQueue) push(op string, wrs []fabric.RecvWR, sges []fabric.SGE) (int
 	return n, err
 }
 
-// untaken is how long a sender that was woken has its receive to itself.
+// untaken is the time after which a receive that a woken sender has not taken wakes another sender.
 const untaken = 4 * time.Millisecond
 
-// wake wakes n of the senders that wait, as long as there are receives. To wake all for one receive
-// would make all but one send in vain. But a sender that was woken may be slow, or gone: while
-// receives are left, each wakes another sender after a time.
+// wake wakes n of the senders that wait, as long as there are receives. If it woke all senders for
+// one receive, all but one would be woken in vain. But a sender that was woken may be slow, or may
+// have gone. So while receives are left, wake runs again after the time untaken, and wakes one more
+// sender for each of them.
 func (r *recvQueue) wake(n int) {
 	for ; n > 0; n-- {
 		w := r.waiter()
@@ -137,7 +138,7 @@ func (r *recvQueue) lowLocked() bool {
 	return true
 }
 
-// await reports whether it is waiter's turn to take a receive. If not, a push wakes waiter.
+// await reports whether waiter may take a receive now. If not, waiter waits, and a push wakes it.
 func (r *recvQueue) await(waiter Waker) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

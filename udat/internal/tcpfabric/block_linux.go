@@ -12,10 +12,10 @@ import (
 
 type kicker = blocker.Blocker
 
-// Block waits for the sockets of the set's hot links, and reads them. It blocks the thread, because
-// a blocked thread continues as soon as a socket is ready. A parked goroutine would need a
-// processor twice: for the device's poller, and then for itself. From then on the links are hot for
-// waits, because a caller that waits may not poll again soon.
+// Block waits until one of the sockets of the set's hot links is ready, and then reads all of these
+// sockets. It blocks the thread, because a blocked thread continues as soon as a socket is ready. A
+// parked goroutine would need a processor twice: for the device's poller, and then for itself.
+// Block makes the links hot for waits, because a caller that waits may not poll again soon.
 func (s *hotSet) Block(limit time.Duration, over func() bool) bool {
 	if s.count.Load() == 0 {
 		return false

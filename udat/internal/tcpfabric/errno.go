@@ -29,7 +29,7 @@ func short(err error) error {
 }
 
 // kindOf returns the kind of event for a stream that has ended with err: EventUnreachable if the
-// peer can no longer be reached, EventFailed if its stream ends within a message, else
+// peer can no longer be reached, EventFailed if the peer's stream ends within a message, else
 // EventDisconnected. A peer ends its stream within a message if it refuses a request while it is
 // sending.
 func kindOf(err error) fabric.ConnEventKind {

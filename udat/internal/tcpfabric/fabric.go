@@ -90,14 +90,14 @@ func hostPrefixes() (list []netip.Prefix) {
 	return list
 }
 
-// manyHosts reports whether an address is not that of one host: unspecified, multicast or
-// broadcast. Linux lets programs listen on those too.
+// manyHosts reports whether an address is unspecified, multicast or broadcast, so that it is not
+// the address of one host. Linux lets programs listen on such addresses too.
 func manyHosts(at netip.Addr) bool {
 	if at.IsUnspecified() || at.IsMulticast() || at == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
 		return true
 	}
 	for _, p := range hostPrefixes() {
-		if host := 32 - p.Bits(); at.Is4() && p.Contains(at) && host > 1 { // a network of two has no broadcast address
+		if host := 32 - p.Bits(); at.Is4() && p.Contains(at) && host > 1 { // two addresses: no broadcast address
 			b := at.As4()
 			if last := uint32(1)<<host - 1; binary.BigEndian.Uint32(b[:])&last == last {
 				return true
@@ -107,7 +107,7 @@ func manyHosts(at netip.Addr) bool {
 	return false
 }
 
-// hostAddr returns the address of this host that other hosts most likely reach.
+// hostAddr returns the address of this host that other hosts are most likely able to reach.
 func hostAddr() netip.Addr { return mostGlobal(hostAddrs()) }
 
 // mostGlobal returns the first global address of the list, IPv4 before IPv6. If there is none, it

@@ -11,10 +11,11 @@ import (
 // hotSet is a completion queue's set of hot links. The caller that polls the queue, or waits
 // briefly, reads the sockets of hot links itself, so that its completions need no other goroutine.
 // A link becomes hot after two consecutive events of its socket, if at each event the queue was
-// being polled or a brief Wait was under way. It does not become hot while the queue is armed. It
-// becomes cool when the caller is about to sleep, or has not polled for a tick of the device. A
-// link is hot for waits if a Wait has made it hot, or has blocked while it was hot. The device's
-// poller also reads the socket of such a link, except while a Wait blocks.
+// being polled or a brief Wait was under way. No link becomes hot while the queue is armed. A hot
+// link becomes cool when the caller is about to sleep, or has not polled for a tick of the device.
+//
+// A link is hot for waits if a Wait has made the link hot, or has blocked while the link was hot.
+// The device's poller also reads the socket of such a link, except while a Wait blocks.
 type hotSet struct {
 	dev    *Device
 	queue  *softnic.CQ
@@ -75,7 +76,7 @@ func (s *hotSet) Idle() (got bool) {
 
 // pollLatest reads the socket of the link that has sent last.
 func (s *hotSet) pollLatest(l *link) bool {
-	got, _ := l.receive(false) // waits for a goroutine that is reading now, because that may bring what the caller needs
+	got, _ := l.receive(false) // if another goroutine is reading, waits for it: it may read what the caller needs
 	switch {
 	case !got:
 	case l.hot.Load() == nil && l.wins.Add(1) > 1 && s.add(l, false):
@@ -86,7 +87,7 @@ func (s *hotSet) pollLatest(l *link) bool {
 	return got
 }
 
-// othersEvery is the number of polls between two polls of the other queues.
+// othersEvery is the number of polls of a queue after which Idle also polls for other queues.
 const othersEvery = 16
 
 func (s *hotSet) pollAll() (got bool) {
@@ -160,9 +161,9 @@ func (l *link) acknowledgeNow() {
 	}
 }
 
-// poll reads the socket. If nothing has come, it sends the acknowledgement that is due, which no
-// answer has carried since the last poll. It also sends the acknowledgement if the link is no
-// longer hot, because then no other poll follows, and the socket's event finds nothing to read.
+// poll reads the socket. If nothing has come, poll sends the acknowledgement if it is still due:
+// the caller has sent no answer that carried it. poll also sends the acknowledgement if the link is
+// no longer hot, because no other poll follows then, and the socket's event finds nothing to read.
 func (s *hotSet) poll(l *link) bool {
 	got, _ := l.receive(true)
 	if !got || l.hot.Load() != s {
@@ -197,8 +198,8 @@ func (l *link) warm(waited [2]bool) {
 }
 
 // add adds the link to the set, for waits or for polls. It returns false if the set is full, if the
-// link is in another set, or if the queue is armed. The caller that has armed a queue may wait for
-// the notification, and then does not read the sockets.
+// link is in another set, or if the queue is armed. A caller that has armed the queue may sleep
+// until the notification comes, and then does not read the sockets.
 func (s *hotSet) add(l *link, byWait bool) bool {
 	if s.queue.Armed() || !s.put(l, byWait) {
 		return false
@@ -301,9 +302,9 @@ func (l *link) readable(end bool) (more bool) {
 
 func (l *link) writable() { l.run() }
 
-// rest acknowledges what has been received. If a caller polls, or waits and gets a receive, the
-// acknowledgement is left to that caller's answer, to its next poll, or to the next tick. A caller
-// that waits learns nothing of a write alone.
+// rest acknowledges what has been received. If a caller polls, or waits and has got a receive, rest
+// leaves the acknowledgement to that caller's answer or next poll, or to the next tick. A write
+// without a receive does not wake a caller that waits, so rest acknowledges it at once.
 func (l *link) rest() {
 	switch {
 	case l.hot.Load() != nil && !l.byWait.Load():

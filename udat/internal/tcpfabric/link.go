@@ -56,14 +56,14 @@ type link struct {
 	acked     atomic.Uint64       // this end's requests that the peer has executed
 	answered  atomic.Uint64       // this end's reads and atomics that the peer has answered
 	executed  atomic.Uint64       // the peer's requests that this end has executed
-	delivered atomic.Uint64       // the value of executed after the latest that completed a receive
+	delivered atomic.Uint64       // the value of executed after the latest request that completed a receive
 	refusing  atomic.Bool         // a request of the peer has been refused, so the queue pair must fail
 	ackNow    atomic.Bool         // the acknowledgement of executed must be sent now, even in a frame of its own
 	starved   atomic.Int32        // whether a request of the peer waits for a receive: a state of starvation
 	resumed   atomic.Bool         // ControlReady has come, so ControlResume must be sent
 	held      atomic.Bool         // ControlNotReady has come
 	verdict   atomic.Uint32       // the status for the oldest request that is not done; 0: none
-	end       atomic.Pointer[end] // how the peer's stream has ended; nil: it has not
+	end       atomic.Pointer[end] // how the peer's stream has ended; nil: it has not ended
 	lost      atomic.Bool         // requests in flight must fail
 	leaving   atomic.Bool         // this end has disconnected, or must do so now
 	killed    atomic.Bool         // the socket must be closed now

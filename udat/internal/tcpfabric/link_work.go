@@ -8,7 +8,6 @@ import (
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 )
 
-// newLink returns a new link for a queue pair.
 func newLink(q *softnic.QP) softnic.Link {
 	l := &link{qp: q}
 	l.step = l.work
@@ -70,7 +69,7 @@ func (l *link) serve() {
 	l.over()
 }
 
-// settle completes the oldest requests as far as they are done, in order.
+// settle completes the requests that are done, in order, up to the first one that is not done.
 func (l *link) settle() {
 	q, t := l.qp, &l.tx
 	sq := q.Sends()
@@ -96,8 +95,8 @@ func (l *link) settle() {
 	}
 }
 
-// push writes the batch, after making a new one if it is empty. It reports whether the socket may
-// have room for more.
+// push writes the batch. If the batch is empty, push makes a new one first. It reports whether the
+// socket may have room for more.
 func (l *link) push() bool {
 	t := &l.tx
 	return (!t.empty() || l.fill()) && !t.cut && l.flushBatch()

@@ -14,8 +14,8 @@ import (
 	"github.com/godat/godat/udat/internal/softnic"
 )
 
-// Limits of a listener for its TCP connections without a request: for all, and for those from one
-// address. When a limit is reached, the listener closes the oldest one.
+// Limits of a listener for TCP connections that have not sent a request: for all of them, and for
+// those from one address. When a limit is reached, the listener closes the oldest such connection.
 const (
 	maxHalfOpen = 4096
 	maxOfSource = maxHalfOpen / 8 * 7

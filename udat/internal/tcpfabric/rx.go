@@ -47,7 +47,7 @@ type rx struct {
 	skip    bool          // this frame is ignored
 	frames  uint64        // number of frames so far
 	greeted bool          // the first frame has come
-	due     iwarp.Fault   // why to refuse the frame once the answers are sent; 0: nothing
+	due     iwarp.Fault   // why the frame is refused once the answers are sent; 0: it is not refused
 	refused error         // why a frame was refused
 	stop    bool          // whatever comes is discarded
 	last    []byte        // the payload of the terminate message to send
@@ -74,8 +74,8 @@ func (x *rx) start(sums bool) {
 	x.last = x.lastBuf[:0]
 }
 
-// fault refuses the frame with the reason f. If answers to the peer are pending, the refusal waits
-// until they are sent.
+// fault refuses the frame with the reason f. If answers to the peer are pending, fault postpones
+// the refusal until they are sent.
 func (x *rx) fault(l *link, f iwarp.Fault) {
 	x.release()
 	if f == halted {

@@ -92,8 +92,8 @@ func (x *rx) message() iwarp.Fault {
 	return fine
 }
 
-// take takes a receive for a send or immediate data. If there is none, a peer of this library has
-// to wait for one.
+// take takes a receive for a send or immediate data. If there is no receive, a peer of this library
+// has to wait for one.
 func (x *rx) take(l *link) iwarp.Fault {
 	h := &x.h
 	if !x.open {
@@ -348,7 +348,6 @@ func (l *link) acknowledged(executed uint64) bool {
 	return true
 }
 
-// control handles a control message.
 func (x *rx) control(l *link) iwarp.Fault {
 	h := &x.h
 	executed := h.Value

@@ -160,8 +160,8 @@ func (x *rx) use(l *link) {
 	}
 }
 
-// next handles the headers of the next frame. It returns false if they have not all come, or if the
-// frame is refused.
+// next handles the headers of the next frame. It returns false if not all headers have come, or if
+// the frame is refused.
 func (x *rx) next(l *link) bool {
 	b := x.buf[x.r:x.w]
 	x.missing = 0

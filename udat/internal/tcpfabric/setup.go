@@ -78,8 +78,8 @@ func writeSetup(c *net.TCPConn, s *iwarp.Setup) error {
 	return err
 }
 
-// wantsCRC reports whether this end asks for checksums. If the options do not say it, this end asks
-// for them only if the bytes may leave this host.
+// wantsCRC reports whether this end asks for checksums. If no option decides that, this end asks
+// for checksums only if the bytes may leave this host.
 func (d *Device) wantsCRC(c *net.TCPConn) bool {
 	if on := d.Opts.Checksums; on != nil {
 		return *on
@@ -100,11 +100,13 @@ func addrOf(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
 }
 
-// noPath is the segment size, in bytes, that is assumed on a system that does not report TCP's.
+// noPath is the segment size, in bytes, that is assumed if the system does not report TCP's segment
+// size.
 const noPath = 1448
 
 // keep sets how soon TCP notices that the peer has vanished, and returns TCP's segment size. The
-// time depends on the retries in the options: with 7, the default, it is about half a minute.
+// time depends on the retries in the options: with 7 retries, the default, the time is about half a
+// minute.
 func (d *Device) keep(c *net.TCPConn) (segment int) {
 	retries := time.Duration(d.Opts.Retry) + 1
 	c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: retries * time.Second,

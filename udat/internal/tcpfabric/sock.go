@@ -26,7 +26,8 @@ type socket interface {
 	closeWrite()
 	// start makes the socket call its events.
 	start() error
-	// watch sets whether readable is called. While it is not, a caller reads the socket by polling.
+	// watch sets whether readable is called. While readable is not called, a caller reads the
+	// socket by polling.
 	watch(on bool)
 	// shut closes the socket.
 	shut()

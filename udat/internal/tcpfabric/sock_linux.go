@@ -64,7 +64,6 @@ func newPoller(tick func() (again bool)) (*poller, error) {
 	return p, nil
 }
 
-// stop ends the goroutine.
 func (p *poller) stop() {
 	p.file.Close()
 	<-p.done
@@ -95,7 +94,7 @@ func (p *poller) loop() {
 		case next.IsZero() || now.Before(next):
 			if !expired {
 				continue
-			} // the expired deadline is that of an earlier p.again: set a new one, or each Read fails
+			} // an earlier p.again set the deadline that expired: set a new deadline, or each Read fails
 		case p.tick() || p.asks.Swap(false):
 			next = now.Add(tickEvery)
 		default:
@@ -108,14 +107,15 @@ func (p *poller) loop() {
 	}
 }
 
-// again makes loop call tick.
+// again makes the poller's goroutine call the function tick.
 func (p *poller) again() {
 	if !p.asks.Swap(true) {
 		p.file.SetReadDeadline(past)
 	}
 }
 
-// round serves the sockets that are ready, and those that had more in the last round.
+// round serves the sockets that are ready, and those that could not be read to the end in the last
+// round.
 func (p *poller) round() {
 	p.due, p.more = p.more, p.due[:0]
 	for i := range p.ready[:p.n] {

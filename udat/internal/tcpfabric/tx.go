@@ -202,7 +202,6 @@ func (l *link) fit(op iwarp.Opcode, left uint64) int {
 	return n
 }
 
-// putControl puts a control message into the batch.
 func (l *link) putControl(c iwarp.Control, value uint64) {
 	l.tx.control++
 	h := iwarp.Header{Op: iwarp.OpControl, MSN: l.tx.control, Control: c, Value: value}

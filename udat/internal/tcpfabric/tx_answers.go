@@ -96,8 +96,8 @@ func (l *link) controls() (owes bool) {
 	return owes
 }
 
-// feed makes ControlReady due if there is now a receive for the peer's waiting request. If there is
-// none, because another queue pair of the SRQ has taken it, the next receive wakes the link again.
+// feed makes ControlReady due if there is now a receive for the peer's waiting request. If another
+// queue pair of the SRQ has taken the receive, the next receive wakes the link again.
 func (l *link) feed() {
 	if l.starved.Load() == waiting && l.qp.Await(l) {
 		l.tx.ready = true

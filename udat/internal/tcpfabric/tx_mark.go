@@ -2,7 +2,7 @@ package tcpfabric
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// mark says when a request that has been sent is done.
+// mark records which progress completes a request that has been sent.
 type mark struct {
 	end    uint64        // the count at which the request is done: see doneBy
 	before numbers       // the counts before the request, to send it again

@@ -16,8 +16,8 @@ type ask struct {
 	atomic bool
 }
 
-// requestsNext reports whether there is a next request that may be sent now, apart from the wait
-// for earlier reads, which mayBegin checks.
+// requestsNext reports whether there is a next request that may be sent now. It does not check
+// whether the request must wait for earlier reads; mayBegin does.
 func (l *link) requestsNext() bool {
 	t := &l.tx
 	return l.greeted.Load() && !l.held.Load() && !t.stuck && !t.open && t.next != l.qp.Sends().Tail()
@@ -83,8 +83,8 @@ func (l *link) mayBegin(s *softnic.Slot) bool {
 	return !softnic.Sinks(s.WR.Opcode) || out == 0 || under < uint64(out)
 }
 
-// delay reports whether a request that Faults.Delay delays until the time due must still wait. If
-// so, a timer runs the link at that time.
+// delay reports whether a request must still wait because Faults.Delay delays it until the time in
+// the parameter due. If so, a timer runs the link at that time.
 func (l *link) delay(due time.Time) bool {
 	wait := time.Until(due)
 	if wait <= 0 {
@@ -98,8 +98,8 @@ func (l *link) delay(due time.Time) bool {
 	return true
 }
 
-// local handles a request that is not sent, because it needs no message or must fail. It returns
-// the status of the request, and whether the request is not sent.
+// local handles a request that needs no message, or that must fail without one. It returns the
+// request's status, and whether the request is such a request.
 func (l *link) local(s *softnic.Slot) (fabric.Status, bool) {
 	if st, hit := l.qp.Device().Faults.FailsNow(); hit {
 		return st, true
@@ -268,7 +268,7 @@ func (l *link) giveUp() {
 	}
 }
 
-// rewind makes the request after the first n, as the peer counts them, the next one to send.
+// rewind makes request n+1, counted as the peer counts requests, the next one to send.
 func (l *link) rewind(n uint64) {
 	t, sq := &l.tx, l.qp.Sends()
 	if t.begun {

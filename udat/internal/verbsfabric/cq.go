@@ -24,7 +24,7 @@ func (q *cq) Own() any { return q }
 func (q *cq) Verbs() *cverbs.CQ            { return q.v }
 func (q *cq) Channel() *cverbs.CompChannel { return q.ch }
 
-// Decorate makes asynchronous events name outer, which embeds the queue.
+// Decorate makes asynchronous events name the decorator outer, which embeds the queue.
 func (q *cq) Decorate(outer fabric.CQ) {
 	q.dev.mu.Lock()
 	q.as = outer

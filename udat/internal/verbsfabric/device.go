@@ -93,8 +93,8 @@ func forget[V comparable, O any](d *device, objects map[V]O, v V) {
 	d.mu.Unlock()
 }
 
-// own returns the object of this package that o is or decorates. It returns false for any other
-// object.
+// own returns o if o is an object of this package. If o is a decorator of such an object, own
+// returns the object that o decorates. It returns false for any other object.
 func own[T any](o any) (T, bool) {
 	if o, ok := o.(interface{ Own() any }); ok {
 		t, ok := o.Own().(T)
@@ -135,8 +135,8 @@ func (d *device) Connect(q fabric.QP, p fabric.ConnectParams, on func(fabric.Con
 	return d.conns.Connect(q, p, on)
 }
 
-// breakConns breaks the connections for whose addresses lost returns true. It does nothing if the
-// device is not soft-RoCE.
+// breakConns calls lost with the addresses of each established connection, and breaks the
+// connections for which lost returns true. It does nothing if the device is not soft-RoCE.
 func (d *device) breakConns(lost func(netip.Addr, netip.AddrPort) bool) {
 	if d.link != nil {
 		d.conns.Break(lost)

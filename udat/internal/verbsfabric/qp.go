@@ -119,7 +119,7 @@ func (q *qp) Verbs() *cverbs.QP { return q.v }
 // ReplaceToError sets the function that moves the queue pair to ERR.
 func (q *qp) ReplaceToError(move func() error) { q.toError = move }
 
-// Decorate makes asynchronous events name outer, which embeds the queue pair.
+// Decorate makes asynchronous events name the decorator outer, which embeds the queue pair.
 func (q *qp) Decorate(outer fabric.QP) {
 	q.dev.mu.Lock()
 	q.as = outer

@@ -21,7 +21,7 @@ type srq struct {
 // Own returns s, even if it is called on a decorator of s.
 func (s *srq) Own() any { return s }
 
-// Decorate makes asynchronous events name outer, which embeds the queue.
+// Decorate makes asynchronous events name the decorator outer, which embeds the queue.
 func (s *srq) Decorate(outer fabric.SRQ) {
 	s.dev.mu.Lock()
 	s.as = outer

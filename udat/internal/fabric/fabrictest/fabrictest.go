@@ -163,7 +163,8 @@ func (n *node) bindable() fabric.Access {
 // on is the end's connection handler.
 func (e *end) on(ev fabric.ConnEvent) { e.events <- ev }
 
-// event waits for the end's next connection event, which must be of the kind want.
+// event waits for the end's next connection event, and checks that the event is of the kind in the
+// parameter want.
 func (e *end) event(want fabric.ConnEventKind) fabric.ConnEvent {
 	e.t.Helper()
 	select {

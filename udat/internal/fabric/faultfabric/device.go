@@ -11,7 +11,7 @@ import (
 func (s *Script) Wrap(f fabric.Fabric) fabric.Fabric { return decorated{f, s} }
 
 // Inner returns the fabric's own object that a decorator wraps. It returns any other object
-// unchanged. Tests that need one certain fabric use it.
+// unchanged. Tests use Inner if they need a certain fabric.
 func Inner(object any) any {
 	switch o := object.(type) {
 	case *device:
@@ -54,7 +54,8 @@ type device struct {
 	objects map[any]any // maps the fabric's CQs, QPs and SRQs, which its asynchronous events name, to their decorators
 }
 
-// know records that outer decorates inner, so that asynchronous events name outer.
+// know records that outer is the decorator of inner, so that asynchronous events name outer instead
+// of inner.
 func (d *device) know(inner, outer any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

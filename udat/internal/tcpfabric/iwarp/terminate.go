@@ -40,9 +40,9 @@ func PutTerminate(b []byte, f Fault, frame []byte) int {
 // ParseTerminate returns the reason in b, the payload of an OpTerminate. It ignores the headers of
 // the segment at fault that may follow, because they are not trustworthy.
 //
-// Soft-iWARP on a little-endian host (Linux 6.1) reverses fields of the control word: it swaps
-// layer and type, and sets the header bits as the lowest bits of their byte, which are 0 by RFC
-// 5040. ParseTerminate recognizes that.
+// On a little-endian host soft-iWARP (Linux 6.1) encodes the control word wrong. It swaps layer and
+// type. It stores the header bits in the lowest bits of their byte, which are 0 by RFC 5040. If
+// these bits are not 0, ParseTerminate decodes the word as soft-iWARP has encoded it.
 func ParseTerminate(b []byte) (Fault, error) {
 	if len(b) < 4 {
 		return 0, fault(FaultLength, "a terminate of %d bytes", len(b))

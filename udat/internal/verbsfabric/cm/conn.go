@@ -31,9 +31,9 @@ type Conn struct {
 	local, remote netip.AddrPort
 }
 
-// later makes a call on the id that may take long, in a new goroutine. When the call has returned,
-// the goroutine takes the lock and passes the result to the function then. If the id is to be
-// destroyed by that time, the goroutine destroys the id instead. The caller holds the lock.
+// later makes a call on the id that may take long, in a new goroutine. After the call, the
+// goroutine takes the lock. If the id is to be destroyed by that time, the goroutine destroys it.
+// Otherwise it passes the result to the function in the parameter then. The caller holds the lock.
 func (c *Conn) later(call func() error, then func(err error)) {
 	c.calling = true
 	c.m.calls.Go(func() {
@@ -225,8 +225,9 @@ func (c *Conn) Close() error {
 	return err
 }
 
-// Break breaks the established connections for whose addresses lost returns true: their queue pairs
-// move to the error state, and their owners get EventFailed and must disconnect.
+// Break calls lost with the addresses of each established connection. It breaks the connections for
+// which lost returns true: their queue pairs move to the error state, and their owners get
+// EventFailed and must disconnect.
 func (m *Manager) Break(lost func(local netip.Addr, remote netip.AddrPort) bool) {
 	for _, h := range m.owned() {
 		h.(*Conn).breakIf(lost)

@@ -32,7 +32,7 @@ type Device interface {
 	// NoRoute reports whether messages between the addresses have to wait, because there is no
 	// route for them.
 	NoRoute(local netip.Addr, remote netip.AddrPort) bool
-	// OwnQP returns the device's queue pair that q is or decorates.
+	// OwnQP returns the device's queue pair for q. q is this queue pair or a decorator of it.
 	OwnQP(q fabric.QP) (QP, error)
 	// Gone is called once, on the event goroutine, when the device has been removed.
 	Gone()

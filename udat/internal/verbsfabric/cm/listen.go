@@ -243,8 +243,8 @@ func (r *Request) Accept(q fabric.QP, p fabric.AcceptParams, on func(fabric.Conn
 	return c, nil
 }
 
-// peerGone reports whether an error of qp.Connect means that the peer has given up, so that the id
-// of the request is no longer in the state to be accepted.
+// peerGone reports whether an error of qp.Connect means that the peer has given up. The id of the
+// request can then no longer be accepted.
 func peerGone(err error) bool {
 	var e *cverbs.Error
 	return errors.As(err, &e) && e.Verb == "rdma_init_qp_attr"

@@ -77,9 +77,9 @@ func toldLength(id *cverbs.CMID, iwarp bool) int {
 	return int(e.Options & 0xFF)
 }
 
-// unpack returns the private data in the field room. n is the length of the data. If n is negative
-// or too large, or if bytes other than 0 follow the data, unpack returns the whole field, and
-// padded is true.
+// unpack returns the private data in a message's field, the parameter room. n is the length of the
+// data. If n is negative or too large, or if bytes other than 0 follow the data, unpack returns the
+// whole field, and padded is true.
 func unpack(room []byte, n int, iwarp bool) (data []byte, padded bool) {
 	switch {
 	case iwarp:

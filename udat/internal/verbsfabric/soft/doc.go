@@ -19,8 +19,8 @@ type Device interface {
 	Context() *cverbs.Context
 }
 
-// The objects that the decorators embed. Decorate makes asynchronous events name outer instead of
-// the object.
+// The objects that the decorators embed. Decorate makes asynchronous events name the decorator
+// outer instead of the object.
 type (
 	domain interface {
 		fabric.PD

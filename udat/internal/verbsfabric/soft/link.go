@@ -63,9 +63,9 @@ func OpenRoutes() (Routes, error) {
 // Close closes the reports. It is needed only if Watch is not called.
 func (r Routes) Close() error { return r.file.Close() }
 
-// Whenever routes may have been removed, Watch calls post with a function that calls lost. Changes
-// that come before that function runs cause no further call of post. When stop is done, Watch
-// closes r and returns.
+// Watch calls post whenever routes may have been removed. It passes to post a function that calls
+// lost. Until that function runs, Watch does not call post again. When stop is done, Watch closes r
+// and returns.
 func (r Routes) Watch(stop context.Context, post func(func()), lost func()) {
 	end := context.AfterFunc(stop, func() { r.file.Close() })
 	defer r.file.Close()
