@@ -22,8 +22,8 @@ func (a *app) doctor() *cobra.Command {
 		Use: "doctor [ADDRESS]", Short: "find out why RDMA does or does not work on this host, or to a server",
 		Long: "Check everything that RDMA needs on this host, say what is wrong and what to do, and exchange messages over " +
 			"every active device and over that of --device, or over tcp if there is none. With the ADDRESS of a datperf " +
-			"server, check that host too, and the path between the two. With --device tcp, what only RDMA devices need is a note. The last line says " +
-			"ready, or the first thing to mend.",
+			"server, check that host too, and the path between the two. With --device tcp, what only RDMA devices need is a " +
+			"note. The last line says ready, or the first thing to mend.",
 		Example: "  datperf doctor\n  datperf doctor HOST      after: datperf server, on HOST",
 	}
 	var control controlFlags

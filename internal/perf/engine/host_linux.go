@@ -34,8 +34,8 @@ func roomForFiles(n int) error {
 	if err != nil || unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil || uint64(len(open)+n) <= limit.Cur {
 		return nil
 	}
-	return fmt.Errorf("--qps %d: each connection takes a file; this process may open %d files (ulimit -n), and %d are open",
-		n, limit.Cur, len(open))
+	return fmt.Errorf("--qps %d: each connection takes a file; this process may open %d files (ulimit -n), and %d are "+
+		"open", n, limit.Cur, len(open))
 }
 
 // machineCPUs returns the number of processors of the machine, including those that this process
