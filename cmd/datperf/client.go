@@ -63,6 +63,9 @@ func (a *app) client() *cobra.Command {
 			return nil, &usageError{err}
 		}
 		if *threads > 1 {
+			if c.Flags().Changed("interval") {
+				return nil, usagef("--interval with --threads %d: runs of several threads have no intervals", *threads)
+			}
 			dial := func(i int) (net.Conn, error) { return control.dial(a.ctx, addresses[i%len(addresses)]) }
 			return cl.RunThreads(a.ctx, dial, plan, *threads)
 		}

@@ -105,7 +105,14 @@ func (a *app) commands() *cobra.Command {
 	add(host, a.doctor(), a.limit())
 	add("", a.man())
 	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
+		if c.Name() == "completion" { // cobra's command answers an unknown shell with its help
+			c.Args = cobra.ArbitraryArgs
+			c.RunE = func(*cobra.Command, []string) error {
+				return usagef("datperf completion needs the name of a shell: bash, fish, powershell or zsh")
+			}
+		}
 		if c.Name() == "help" { // cobra's help command answers an unknown command with the help of the root
 			c.Args = func(_ *cobra.Command, args []string) error {
 				if found, rest, _ := root.Find(args); found == root && len(rest) > 0 {

@@ -52,6 +52,9 @@ func (k *controlFlags) dial(ctx context.Context, address string) (net.Conn, erro
 	if err != nil {
 		return nil, err
 	}
+	if _, _, err := engine.SplitAddress(address, k.port); err != nil {
+		return nil, &usageError{err}
+	}
 	return engine.Dial(ctx, address, k.port, secret)
 }
 

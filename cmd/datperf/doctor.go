@@ -21,27 +21,33 @@ func (a *app) doctor() *cobra.Command {
 	c := &cobra.Command{
 		Use: "doctor [ADDRESS]", Short: "find out why RDMA does or does not work on this host, or to a server",
 		Long: "Check everything that RDMA needs on this host, say what is wrong and what to do, and exchange messages over " +
-			"every active device, or over tcp if there is none. With the ADDRESS of a datperf server, check that host too, " +
-			"and the path between the two. With --device tcp, what only RDMA devices need is a note. The last line says " +
-			"ready, or the first thing to mend.",
+			"every active device and over that of --device, or over tcp if there is none. With the ADDRESS of a datperf " +
+			"server, check that host too, and the path between the two. With --device tcp, what only RDMA devices need is a " +
+			"note. The last line says ready, or the first thing to mend.",
 		Example: "  datperf doctor\n  datperf doctor HOST      after: datperf server, on HOST",
 	}
 	var control controlFlags
 	control.register(c.Flags())
-	device := deviceFlag(c, "`device` of this host to reach the server with (default: the one of the route)")
+	device := deviceFlag(c, "`device` of this host to try, and to reach the server with (default: the one of the route)")
 	c.RunE = func(_ *cobra.Command, args []string) error {
 		if _, err := control.check(); err != nil {
 			return err
 		}
 		findings := examined(*device, doctor.Examine())
-		devices := udat.Providers()
-		if !slices.ContainsFunc(devices, doctor.Usable) {
-			findings = append(findings, a.tryDevice(doctor.Software))
-		}
-		for _, p := range devices {
+		var names []string
+		for _, p := range udat.Providers() {
 			if doctor.Usable(p) {
-				findings = append(findings, a.tryDevice(p.Name))
+				names = append(names, p.Name)
 			}
+		}
+		switch {
+		case *device != "" && !slices.Contains(names, *device):
+			names = append(names, *device)
+		case len(names) == 0:
+			names = []string{doctor.Software}
+		}
+		for _, name := range names {
+			findings = append(findings, a.tryDevice(name))
 		}
 		a.show("this host", findings)
 		if len(args) > 0 {

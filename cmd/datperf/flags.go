@@ -63,7 +63,7 @@ func (p *planFlags) register(c *cobra.Command) {
 	addFlags(c, "Load", func(f *pflag.FlagSet) {
 		f.IntSliceVarP(&p.qps, "qps", "q", []int{1}, "queue pairs, a list of `numbers`")
 		f.IntSliceVarP(&p.depths, "depth", "d", []int{0},
-			"bw: requests outstanding per queue pair, a list of `numbers` (default 128)")
+			"bw: requests outstanding per queue pair, a list of `numbers` (default 128, or twice --batch)")
 		f.IntSliceVar(&p.batches, "batch", []int{1}, "bw: requests per post, a list of `numbers`")
 		f.Float64Var(&p.base.Rate, "rate", 0,
 			"open loop: `operations` per second, whether or not earlier ones have completed (default closed loop)")
@@ -77,7 +77,7 @@ func (p *planFlags) register(c *cobra.Command) {
 		f.IntVar(&p.base.Signal, "signal", 0,
 			"one signalled request in this `number` (default a quarter of the depth, at most 64)")
 		f.IntVar(&p.base.RxDepth, "rx-depth", 0,
-			"`receives` posted per queue pair, or in the shared queue (default 512, or twice the depth)")
+			"`receives` posted per queue pair, or in the shared queue (default 64 for lat; 512 for bw, or twice the depth)")
 		f.BoolVar(&p.base.SRQ, "srq", false, "one shared receive queue for all queue pairs")
 		f.IntVar(&p.base.ReadDepth, "read-depth", d.ReadDepth,
 			"RDMA `reads` and atomics under way per queue pair, as far as the devices permit")

@@ -27,9 +27,9 @@ func spareP() {
 }
 
 func run(args []string, stdout, stderr io.Writer) int {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	finish := newFinisher(cancel, func() { os.Exit(interrupted(stderr)) }, gentleTime)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	finish := newFinisher(func() { cancel(errInterrupted) }, func() { os.Exit(interrupted(stderr)) }, gentleTime)
 	defer finish.stop()
 	a := &app{ctx: ctx, finish: finish, args: args, stdout: &output{Writer: stdout}, stderr: stderr}
 	err := a.commands().Execute()
@@ -56,7 +56,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return statusFailed
 }
 
+// errInterrupted is why a command that a signal has cancelled ends. The peer gets to know it, too.
+var errInterrupted = errors.New("interrupted")
+
 func interrupted(stderr io.Writer) int {
-	fmt.Fprintln(stderr, "datperf: interrupted")
+	fmt.Fprintf(stderr, "datperf: %v\n", errInterrupted)
 	return statusFailed
 }

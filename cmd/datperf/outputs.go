@@ -92,7 +92,7 @@ func (o *outputs) registerLimits(c *cobra.Command) {
 // document.
 func (o *outputs) registerForms(f *pflag.FlagSet) {
 	f.StringVar(&o.html, "html", "", "a page with plots, that opens without a network, to this `file`")
-	f.StringVar(&o.csv, "csv", "", "a row per run, to this `file`")
+	f.StringVar(&o.csv, "csv", "", "a row per run, two with --direction both, to this `file`")
 	f.StringVar(&o.markdown, "markdown", "", "the tables for a page, to this `file`")
 }
 

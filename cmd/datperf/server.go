@@ -108,8 +108,8 @@ func (a *app) serve(s *engine.Server, bind, prometheus string, control *controlF
 		return err
 	}
 	if facts.Fabric == "mem" {
-		return fmt.Errorf("%s: a server needs a verbs device (%s); mem0 is inside one process, where datperf local "+
-			"measures it", facts.Device, facts.Chosen)
+		return fmt.Errorf("%s: a server needs a verbs device (%s), or --device tcp at both ends; mem0 is inside one "+
+			"process, where datperf local measures it", facts.Device, facts.Chosen)
 	}
 	if prometheus != "" {
 		write := func(w io.Writer) error { return writeStats(w, s.Stats()) }

@@ -5,8 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
+	"unsafe"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -138,25 +137,18 @@ func askPFC(netdev string) ([]int, error) {
 	return nil, unix.ENODATA
 }
 
-// locksFreely reports whether this process has CAP_IPC_LOCK in the initial user namespace. In any
-// other user namespace the capability does not lift the locked-memory limit. Root in a container
-// may lack the capability.
+// locksFreely reports whether this process may lock more memory than its limit: whether it has
+// CAP_IPC_LOCK in the initial user namespace. It asks the kernel to lock address space without
+// memory, because /proc, which also knows, is missing in many a chroot.
 func locksFreely() bool {
-	uids, err := os.ReadFile("/proc/self/uid_map")
-	if err != nil || strings.Join(strings.Fields(string(uids)), " ") != "0 0 4294967295" {
-		return false
-	}
-	status, err := os.ReadFile("/proc/thread-self/status")
+	limit, _ := MemlockLimit()
+	b, err := unix.Mmap(-1, 0, int(limit)+os.Getpagesize(), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
 		return false
 	}
-	for line := range strings.Lines(string(status)) {
-		if set, ok := strings.CutPrefix(line, "CapEff:"); ok {
-			caps, err := strconv.ParseUint(strings.TrimSpace(set), 16, 64)
-			return err == nil && caps&(1<<unix.CAP_IPC_LOCK) != 0
-		}
-	}
-	return false
+	defer unix.Munmap(b)
+	_, _, errno := unix.Syscall(unix.SYS_MLOCK2, uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), unix.MLOCK_ONFAULT)
+	return errno == 0
 }
 
 func deviceNumber(path string) (major, minor uint32, err error) {

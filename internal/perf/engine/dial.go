@@ -32,18 +32,28 @@ func DialPerftest(ctx context.Context, address string, port int) (net.Conn, erro
 	return dial(ctx, "program of perftest", " (start one there, for example: ib_send_lat)", address, port)
 }
 
-func dial(ctx context.Context, what, advice, address string, port int) (net.Conn, error) {
+// SplitAddress returns the host and the port of a server's address. If the address has no port, it
+// returns the argument port.
+func SplitAddress(address string, port int) (string, int, error) {
 	host := address
 	if h, p, err := net.SplitHostPort(address); err == nil {
 		n, err := strconv.ParseUint(p, 10, 16)
 		if err != nil || n == 0 {
-			return nil, fmt.Errorf("address %q: the port must be from 1 to 65535", address)
+			return "", 0, fmt.Errorf("address %q: the port must be from 1 to 65535", address)
 		}
 		host, port = h, int(n)
 	}
 	host = strings.Trim(host, "[]")
 	if host == "" {
-		return nil, fmt.Errorf("address %q: there is no host in it", address)
+		return "", 0, fmt.Errorf("address %q: there is no host in it", address)
+	}
+	return host, port, nil
+}
+
+func dial(ctx context.Context, what, advice, address string, port int) (net.Conn, error) {
+	host, port, err := SplitAddress(address, port)
+	if err != nil {
+		return nil, err
 	}
 	d := net.Dialer{Timeout: dialTime}
 	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
@@ -65,6 +75,10 @@ func dialAdvice(err error, host, start string) string {
 		return " (a packet filter on the way drops the packets, or the host is down)"
 	case a.IsLinkLocalUnicast() && a.Is6() && a.Zone() == "":
 		return " (write the zone of the link-local address: " + host + "%eth0)"
+	case a.Zone() != "":
+		if _, missing := net.InterfaceByName(a.Zone()); missing != nil {
+			return " (this host has no network interface " + a.Zone() + ")"
+		}
 	}
 	return ""
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // The advice is to start a server only if nothing listens on the port. A silent host, and an
-// address that lacks its zone, get other advice.
+// address without its zone or with a wrong one, get other advice.
 func TestDialAdvice(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	assert.NilError(t, err)
@@ -27,6 +27,7 @@ func TestDialAdvice(t *testing.T) {
 		{context.Background(), "127.0.0.1:" + strconv.Itoa(port), "(start one there with: datperf server)"},
 		{over, "127.0.0.1", "(a packet filter on the way"},
 		{context.Background(), "fe80::1", "(write the zone of the link-local address: fe80::1%eth0)"},
+		{context.Background(), "fe80::1%none", "(this host has no network interface none)"},
 	} {
 		_, err := Dial(c.ctx, c.address, port, nil)
 		assert.ErrorContains(t, err, c.want)

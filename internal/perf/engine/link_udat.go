@@ -54,6 +54,11 @@ func openUDAT(c *result.Case, lay layout, chosen choice) (_ *udatLink, err error
 	if c.Poll == result.Adaptive {
 		spin = time.Duration(c.Spin)
 	}
+	if chosen.Fabric == fabricTCP {
+		if err := roomForFiles(c.QPs); err != nil { // a listener that has no file for a connection waits for one
+			return nil, err
+		}
+	}
 	ia, err := udat.Open(chosen.open,
 		append(knobs(c, chosen.gid), udat.WithSpin(spin), udat.WithLogger(slog.Default()))...)
 	if err != nil {

@@ -103,7 +103,9 @@ func TestDuration(t *testing.T) {
 				for _, iv := range end.Intervals {
 					ops += iv.Ops
 				}
-				assert.Assert(t, ops <= s.Ops)
+				assert.Equal(t, ops, s.Ops)
+				last := end.Intervals[len(end.Intervals)-1]
+				assert.Assert(t, last.Stop <= s.Elapsed)
 			}
 		}
 	})

@@ -55,6 +55,7 @@ func (w *worker) ping() error {
 		}
 	}
 	w.rec.stop = w.now()
+	w.rec.end()
 	w.sent(w.initSeq)
 	return nil
 }

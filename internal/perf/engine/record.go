@@ -49,12 +49,22 @@ func (r *recorder) sample(ns, late int64) {
 	}
 }
 
-// tick checks whether the current interval has ended. If so, it reports the interval and begins the
-// next one.
+// tick reports the current interval if it has lasted long enough.
 func (r *recorder) tick(now int64) {
-	if now < r.next {
-		return
+	if now >= r.next {
+		r.report(now)
 	}
+}
+
+// end reports what the intervals have not counted yet, as an interval that ends with the run.
+func (r *recorder) end() {
+	if r.ops > r.told {
+		r.report(r.stop)
+	}
+}
+
+// report reports the interval that ends now, and begins the next one.
+func (r *recorder) report(now int64) {
 	ops := r.ops - r.told
 	iv := result.Interval{
 		Start: result.Seconds(r.from - r.start), Stop: result.Seconds(now - r.start), Ops: ops, Bytes: ops * r.size,

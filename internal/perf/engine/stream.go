@@ -235,7 +235,6 @@ func (s *streamer) completion(d *done, now int64) error {
 // advance starts the measurement when the warm-up is done, stops posting when the time is over, and
 // ends the measurement when all requests have completed.
 func (s *streamer) advance(now int64) {
-	s.rec.tick(now)
 	if now >= s.stopAt || s.measuring && !s.finishing && s.sh.finish.Load() {
 		s.finishing = true
 		s.stopAt = math.MaxInt64
@@ -246,7 +245,9 @@ func (s *streamer) advance(now int64) {
 			}
 			s.wake(qp)
 		}
+		s.rec.next = now + s.rec.every // the current interval includes what is still in flight
 	}
+	s.rec.tick(now)
 	for qp := range s.quota {
 		if s.pending[qp] > 0 || s.initSeq[qp] < s.quota[qp] {
 			return
@@ -258,5 +259,6 @@ func (s *streamer) advance(now int64) {
 	}
 	s.over, s.awaits = true, false
 	s.rec.stop = s.lastDone
+	s.rec.end()
 	s.sent(s.initSeq)
 }

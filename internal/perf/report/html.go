@@ -8,6 +8,7 @@ import (
 	"html/template"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/godat/godat/internal/perf/result"
 )
@@ -24,6 +25,7 @@ type pageData struct {
 	Command                 []string
 	Figures                 []pageFigure
 	Ends                    []pageEnd
+	Short                   time.Duration // runs of less than this are not among the figures; 0: there are none
 	Repeated                bool
 	Plots                   []pagePlot
 	Tables                  []pageTable
@@ -68,6 +70,11 @@ func HTML(w io.Writer, d *result.Document) error {
 		data.Title = meshTitle(d.Mesh)
 	default:
 		data.Title = "datperf: " + d.Client.Device
+	}
+	for i := range d.Runs {
+		if total := d.Runs[i].Total(); total.Short() {
+			data.Short = time.Duration(result.TooShort)
+		}
 	}
 	runs := medianRuns(d)
 	data.Repeated = len(runs) < len(d.Runs)

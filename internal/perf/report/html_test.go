@@ -169,6 +169,7 @@ func TestHeadOfPage(t *testing.T) {
 	head, rest, _ := strings.Cut(text, "<svg")
 	for _, want := range []string{
 		"<span>least median latency</span><strong>888 ns</strong><span>send of 64B, cverbs</span>",
+		"<p class=\"dim\">The best figures are those of runs of 10ms or more; the plots show all runs.</p>",
 		"<strong>32.8 Gb/s</strong><span>send of 4KiB, udat</span>", "<strong>1.00 M/s</strong>",
 		"datperf</span> <span>local</span> <span>-s</span> <span>64,4K</span> <span>--title</span> " +
 			"<span>&#39;it&#39;\\&#39;&#39;s $HOME&#39;</span></code>"} {

@@ -61,13 +61,16 @@ func (p *Perftest) Run(r *result.Run) {
 // Close ends the table.
 func (p *Perftest) Close() { fmt.Fprintln(p.w, rule) }
 
-// peakGbit returns the sum of the directions' peaks. A peak is the bandwidth of the best interval.
+// peakGbit returns the sum of the directions' peaks. A peak is the bandwidth of the best whole
+// interval.
 func peakGbit(r *result.Run) float64 {
 	sum := 0.0
 	for _, f := range r.Flows() {
 		best := 0.0
 		for _, iv := range f.Initiator.Intervals {
-			best = max(best, iv.GbitS)
+			if iv.Whole(&r.Case) {
+				best = max(best, iv.GbitS)
+			}
 		}
 		sum += best
 	}

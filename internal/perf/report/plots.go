@@ -41,9 +41,12 @@ func plots(d *result.Document, runs []*result.Run) []*plot {
 				}).add(curve(r, &total, colours.ofSize(&r.Case)))
 			}
 			for _, f := range r.Flows() {
-				if r.Case.Mode == result.Bandwidth && len(f.Initiator.Intervals) > 1 {
+				if r.Case.Mode != result.Bandwidth {
+					continue
+				}
+				if line := timeline(r, f, colours.ofSize(&r.Case)); len(line.points) > 1 {
 					get("time "+test, plot{title: test + ": bandwidth over time", xTitle: "seconds", yTitle: "bandwidth",
-						yUnits: bitUnits, rows: timeRows}).add(timeline(r, f, colours.ofSize(&r.Case)))
+						yUnits: bitUnits, rows: timeRows}).add(line)
 				}
 			}
 		}
@@ -195,11 +198,14 @@ func curve(r *result.Run, s *result.Stream, as lineStyle) series {
 	return out
 }
 
+// timeline returns the bandwidth of each whole interval.
 func timeline(r *result.Run, f result.Flow, as lineStyle) series {
 	s := series{name: label(&r.Case) + " " + result.Bytes(r.Case.Size), style: as}
 	for _, iv := range f.Initiator.Intervals {
-		at := time.Duration(iv.Stop).Seconds()
-		s.points = append(s.points, point{at, iv.GbitS, fmt.Sprintf("%.1f s", at)})
+		if iv.Whole(&r.Case) {
+			at := time.Duration(iv.Stop).Seconds()
+			s.points = append(s.points, point{at, iv.GbitS, fmt.Sprintf("%.1f s", at)})
+		}
 	}
 	return s
 }

@@ -305,3 +305,15 @@ func TestPicture(t *testing.T) {
 	_, err = Picture("x", true, make([]Line, 7))
 	assert.ErrorContains(t, err, "1 to 6 lines")
 }
+
+// The last interval of a run may be short: it is neither a peak nor a point of the plot over time.
+func TestShortLastInterval(t *testing.T) {
+	d := document()
+	r := &d.Runs[0]
+	r.Case.Mode = result.Bandwidth
+	r.Client.Initiated.GbitS = 2
+	r.Client.Intervals = append(r.Client.Intervals,
+		result.Interval{Start: result.Seconds(2e9), Stop: result.Seconds(2.1e9), GbitS: 9})
+	assert.Equal(t, peakGbit(r), 3.0)
+	assert.Equal(t, len(timeline(r, r.Flows()[0], lineStyle{}).points), 2)
+}

@@ -62,6 +62,10 @@ const (
 	maxIters                             int64 = 1 << 40
 )
 
+// latencyDepth is Depth in latency runs, where one operation is under way at a time: room for
+// requests whose completions are suppressed, or come after the peer's answer.
+const latencyDepth = 64
+
 // maxCompletions is the largest number of requests and receives in flight at an end.
 const maxCompletions = 1 << 20
 
@@ -134,7 +138,7 @@ func (c *Case) Complete() {
 	}
 	if c.Mode == Latency {
 		c.Batch = cmp.Or(c.Batch, 1)
-		c.Depth = cmp.Or(c.Depth, 64) // room for requests with suppressed completions
+		c.Depth = latencyDepth
 		c.RxDepth = cmp.Or(c.RxDepth, 64)
 	}
 	c.Batch = cmp.Or(c.Batch, 1)
@@ -179,6 +183,9 @@ func (c *Case) ChosenDepth() int {
 func (c *Case) mostSignal() int64 {
 	if c.Rate > 0 || c.Verify {
 		return 1
+	}
+	if c.Mode == Latency { // a signalled request may complete after the peer's answer, when the next one is posted
+		return latencyDepth - 1
 	}
 	return int64(max(1, c.Depth-c.Batch+1))
 }

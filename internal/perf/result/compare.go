@@ -207,8 +207,11 @@ func percent(now, past float64) float64 { return (now - past) / past * 100 }
 // judge sets the verdict of the change. If the verdict is Undecided, it sets Why.
 func (ch *Change) judge(m *Metric, threshold float64) {
 	if !ch.Old.known() || !ch.New.known() || ch.Old.Low <= 0 {
-		ch.Why = fmt.Sprintf("%d and %d runs have no interval: measure with --repeat 6 or more, or give --noise",
-			ch.Old.Runs, ch.New.Runs)
+		advice := "measure with --repeat 6 or more, or give --noise"
+		if ch.From != "" { // a mesh does not repeat
+			advice = "give --noise"
+		}
+		ch.Why = fmt.Sprintf("%d and %d runs have no interval: %s", ch.Old.Runs, ch.New.Runs, advice)
 		return
 	}
 	ch.Least, ch.Most = percent(ch.New.Low, ch.Old.High), percent(ch.New.High, ch.Old.Low)

@@ -206,6 +206,10 @@ type Interval struct {
 	Max   float64 `json:"max_ns,omitempty"`
 }
 
+// Whole reports whether the interval has the length that the case asks for. The last one of a run
+// may be shorter: it ends with the run.
+func (iv *Interval) Whole(c *Case) bool { return iv.Stop-iv.Start >= c.Interval }
+
 // Cases returns the settings of the runs, in their order.
 func (d *Document) Cases() (all []Case) {
 	for i := range d.Runs {

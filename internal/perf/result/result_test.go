@@ -68,7 +68,8 @@ func TestNames(t *testing.T) {
 }
 
 // After Complete a case is valid, for every test, and a full send queue contains a signalled
-// request.
+// request. In a latency run, whatever depth is given, it contains one that is not the last: the
+// answer to the last request may come before its completion.
 func TestCompleteIsValid(t *testing.T) {
 	for _, test := range Tests {
 		for _, mode := range Modes {
@@ -82,6 +83,12 @@ func TestCompleteIsValid(t *testing.T) {
 					c.Complete()
 					assert.NilError(t, c.Validate(), "%+v", c)
 					assert.Assert(t, c.Signal <= c.Depth-c.Batch+1, "%+v", c)
+					if mode == Latency {
+						assert.Assert(t, c.Signal < c.Depth, "%+v", c)
+						assert.Equal(t, c.Depth, latencyDepth)
+						c.Signal = latencyDepth
+						assert.ErrorContains(t, c.Validate(), "--signal 64: must be from 1 to 63")
+					}
 				}
 			}
 		}

@@ -100,6 +100,8 @@ func (c *Case) validateTogether() error {
 		return fmt.Errorf("--srq with %s: the test uses no receives", c.Test)
 	case !(c.Rate >= 0 && c.Rate <= 1e9):
 		return fmt.Errorf("--rate %g: must be more than 0, and at most 1e9 operations per second", c.Rate)
+	case c.Rate == 0 && c.Arrival != Constant:
+		return fmt.Errorf("--arrival %s without --rate: only an open loop has arrivals", c.Arrival)
 	case c.Rate > 0 && c.Batch != 1:
 		return fmt.Errorf("--rate with --batch %d: an open loop posts operations one by one as they fall due", c.Batch)
 	case c.Inline >= 0 && c.Layer == UDAT:
