@@ -68,22 +68,10 @@ func (cl *Client) converse(ctx context.Context, k *control, plan Plan, doc *resu
 	}
 	doc.Client = gatherFacts(chosen, cl.Version, cl.CPU)
 	total := len(plan.Cases) * plan.Repeats
-	if err := k.send(message{Kind: msgHello, Magic: magic, Protocol: Protocol, Version: cl.Version,
-		Facts: raw(doc.Client), Cases: total}); err != nil {
-		return err
-	}
-	k.live(cl.Watcher.Warn)
-	welcome, err := k.expect(ctx.Done(), msgWelcome)
+	hello := message{Version: cl.Version, Facts: raw(doc.Client), Cases: total}
+	facts, err := k.greet(ctx, answerTime, hello, cl.Watcher.Warn)
 	if err != nil {
 		return err
-	}
-	if welcome.Magic != magic || welcome.Protocol != Protocol {
-		return fmt.Errorf("the server speaks protocol %d, this client %d: use the same version of datperf at both ends",
-			welcome.Protocol, Protocol)
-	}
-	facts, err := readRaw[result.Facts](welcome.Facts)
-	if err != nil {
-		return fmt.Errorf("the server's welcome lacks its facts: %w", err)
 	}
 	doc.Server = *facts
 	if err := compatible(plan, &doc.Client, &doc.Server); err != nil {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -300,6 +301,30 @@ func answerPlain(conn net.Conn, err error) {
 	b, _ := json.Marshal(message{Kind: msgError, Text: err.Error()})
 	conn.Write(append(b, '\n'))
 	io.CopyN(io.Discard, conn, strangerLimit)
+}
+
+// greet sends a client's hello and returns the facts in the server's welcome. The caller sets the
+// fields of hello that are its own.
+func (k *control) greet(ctx context.Context, patience time.Duration, hello message, warn func(text string)) (
+	*result.Facts, error) {
+	hello.Kind, hello.Magic, hello.Protocol = msgHello, magic, Protocol
+	if err := k.send(hello); err != nil {
+		return nil, err
+	}
+	k.live(warn)
+	welcome, err := k.expectFor(patience, ctx.Done(), msgWelcome)
+	if err != nil {
+		return nil, err
+	}
+	if welcome.Magic != magic || welcome.Protocol != Protocol {
+		return nil, fmt.Errorf("the server speaks protocol %d, this client %d: use the same version of datperf at both ends",
+			welcome.Protocol, Protocol)
+	}
+	facts, err := readRaw[result.Facts](welcome.Facts)
+	if err != nil {
+		return nil, fmt.Errorf("the server's welcome lacks its facts: %w", err)
+	}
+	return facts, nil
 }
 
 // localAddr returns the address of this end of the control connection. It returns the zero Addr if

@@ -19,11 +19,7 @@ type Examination struct {
 func Examine(ctx context.Context, conn net.Conn, version string) (*Examination, error) {
 	k := newControl(conn, "server")
 	defer k.close()
-	if err := k.send(message{Kind: msgHello, Magic: magic, Protocol: Protocol, Version: version, Cases: 1}); err != nil {
-		return nil, err
-	}
-	k.live(nil)
-	if _, err := k.expect(ctx.Done(), msgWelcome); err != nil {
+	if _, err := k.greet(ctx, answerTime, message{Version: version, Cases: 1}, nil); err != nil {
 		return nil, err
 	}
 	if err := k.send(message{Kind: msgExamine}); err != nil {

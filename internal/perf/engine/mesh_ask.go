@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/godat/godat/internal/perf/result"
@@ -38,27 +37,10 @@ func (m *Mesh) open(ctx context.Context, address string, cases int) (*control, *
 		return nil, nil, err
 	}
 	k := newControl(conn, "server")
-	facts, err := m.greet(ctx, k, cases)
+	facts, err := k.greet(ctx, min(helloTime, m.Timeout), message{Version: m.Version, Cases: cases}, nil)
 	if err != nil {
 		k.close()
 		return nil, nil, err
 	}
 	return k, facts, nil
-}
-
-func (m *Mesh) greet(ctx context.Context, k *control, cases int) (*result.Facts, error) {
-	if err := k.send(message{Kind: msgHello, Magic: magic, Protocol: Protocol, Version: m.Version,
-		Cases: cases}); err != nil {
-		return nil, err
-	}
-	k.live(nil)
-	welcome, err := k.expectFor(min(helloTime, m.Timeout), ctx.Done(), msgWelcome)
-	if err != nil {
-		return nil, err
-	}
-	if welcome.Magic != magic || welcome.Protocol != Protocol {
-		return nil, fmt.Errorf("the server speaks protocol %d, this client %d: use the same version of datperf everywhere",
-			welcome.Protocol, Protocol)
-	}
-	return readRaw[result.Facts](welcome.Facts)
 }

@@ -10,11 +10,7 @@ import (
 func Quit(ctx context.Context, conn net.Conn, version string) error {
 	k := newControl(conn, "server")
 	defer k.close()
-	if err := k.send(message{Kind: msgHello, Magic: magic, Protocol: Protocol, Version: version}); err != nil {
-		return err
-	}
-	k.live(nil)
-	if _, err := k.expect(ctx.Done(), msgWelcome); err != nil {
+	if _, err := k.greet(ctx, answerTime, message{Version: version}, nil); err != nil {
 		return err
 	}
 	if err := k.send(message{Kind: msgQuit}); err != nil {
