@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"time"
 
 	"github.com/godat/godat/internal/perf/result"
 )
@@ -37,8 +36,7 @@ type Client struct {
 // conn. It returns the results. If it returns an error, the document contains the results of the
 // runs before the error.
 func (cl *Client) Run(ctx context.Context, conn net.Conn, plan Plan) (*result.Document, error) {
-	doc := &result.Document{Schema: result.Schema, Version: cl.Version, Started: time.Now().UTC().Truncate(time.Second),
-		Units: result.Units, Runs: []result.Run{}}
+	doc := result.NewDocument(cl.Version)
 	if err := plan.Validate(); err != nil {
 		conn.Close()
 		return doc, err
@@ -85,7 +83,7 @@ func (cl *Client) converse(ctx context.Context, k *control, plan Plan, doc *resu
 	n := 0
 	for _, c := range plan.Cases {
 		for repeat := range plan.Repeats {
-			if cl.finished() {
+			if closed(cl.Finish) {
 				return errors.Join(k.send(message{Kind: msgBye}), ErrFinished)
 			}
 			n++
@@ -103,7 +101,7 @@ func (cl *Client) converse(ctx context.Context, k *control, plan Plan, doc *resu
 		}
 	}
 	err = k.send(message{Kind: msgBye})
-	if cl.finished() {
+	if closed(cl.Finish) {
 		err = errors.Join(err, ErrFinished)
 	}
 	return err
@@ -111,15 +109,6 @@ func (cl *Client) converse(ctx context.Context, k *control, plan Plan, doc *resu
 
 // ErrFinished is the error of Client.Run if Client.Finish ended the plan early.
 var ErrFinished = errors.New("ended early: results up to then are kept")
-
-func (cl *Client) finished() bool {
-	select {
-	case <-cl.Finish:
-		return true
-	default:
-		return false
-	}
-}
 
 func (cl *Client) runCase(ctx context.Context, ses *session, c result.Case, doc *result.Document, n, of,
 	repeat int) (result.Run, error) {
@@ -140,7 +129,7 @@ func (cl *Client) runCase(ctx context.Context, ses *session, c result.Case, doc 
 	if err != nil {
 		return result.Run{}, err
 	}
-	if cl.finished() {
+	if closed(cl.Finish) {
 		notes = append(notes, "ended early, by an interrupt")
 	}
 	run := result.Run{Case: c, Client: own, Server: peer, Notes: notes}

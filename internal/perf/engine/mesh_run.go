@@ -32,8 +32,8 @@ func (m *Mesh) Run(ctx context.Context) (*result.Document, error) {
 	begun := time.Now()
 	m.hosts, m.slow = make([]meshEnd, len(m.Hosts)), map[route]string{}
 	m.mesh = &result.Mesh{Pattern: m.Pattern, Hosts: make([]result.MeshHost, len(m.Hosts))}
-	doc := &result.Document{Schema: result.Schema, Version: m.Version, Started: begun.UTC().Truncate(time.Second),
-		Units: result.Units, Runs: []result.Run{}, Mesh: m.mesh}
+	doc := result.NewDocument(m.Version)
+	doc.Mesh = m.mesh
 	for _, c := range m.Plan.Cases {
 		m.mesh.Matrices = append(m.mesh.Matrices, result.Matrix{Case: c})
 	}

@@ -19,23 +19,25 @@ const endedEarly = "not measured: ended early"
 func (m *Mesh) measure(ctx context.Context, one step, c *result.Case) (pairs, tried []result.Pair) {
 	pairs = make([]result.Pair, len(one))
 	errs, began := make([]error, len(one)), make([]bool, len(one))
-	var meeting *gathering
-	if m.together() {
-		meeting = &gathering{missing: len(one), open: make(chan struct{})}
-	}
-	var measuring sync.WaitGroup
+	var missing, measuring sync.WaitGroup // missing: pairs that have neither connected nor failed
+	missing.Add(len(one))
+	open := make(chan struct{})
+	go func() {
+		missing.Wait()
+		close(open)
+	}()
 	for i, r := range one {
 		pairs[i] = result.Pair{From: m.Hosts[r.from], To: m.Hosts[r.to]}
 		if why := m.refused(ctx, r); why != "" {
 			pairs[i].Error = why
-			meeting.leave()
+			missing.Done()
 			continue
 		}
 		began[i] = true
 		measuring.Go(func() {
-			arrived := sync.OnceFunc(meeting.leave)
+			arrived := sync.OnceFunc(missing.Done)
 			defer arrived()
-			pairs[i].Run, errs[i] = m.order(ctx, r, c, func() { arrived(); meeting.wait(ctx, m.meetTime()) })
+			pairs[i].Run, errs[i] = m.order(ctx, r, c, func() { arrived(); m.meet(ctx, open) })
 		})
 	}
 	measuring.Wait()
@@ -73,34 +75,12 @@ func (m *Mesh) refused(ctx context.Context, r route) string {
 	return cmp.Or(m.mesh.Hosts[r.from].Error, m.mesh.Hosts[r.to].Error, m.slow[r.pair()])
 }
 
-// meetTime returns how long the connected pairs of a step wait for the others before they begin.
-func (m *Mesh) meetTime() time.Duration { return min(m.Timeout/2, 20*time.Second) }
-
-// gathering makes the pairs of a step begin together. Its method wait returns when all pairs have
-// connected or failed, or after a timeout. Pairs that need not begin together have a nil gathering.
-type gathering struct {
-	mu      sync.Mutex
-	missing int
-	open    chan struct{}
-}
-
-// leave counts a pair that has connected or failed.
-func (g *gathering) leave() {
-	if g == nil {
-		return
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.missing--; g.missing == 0 {
-		close(g.open)
-	}
-}
-
-func (g *gathering) wait(ctx context.Context, most time.Duration) {
-	timer := time.NewTimer(most)
+// meet waits until all pairs of a step have connected or failed, but only for a limited time.
+func (m *Mesh) meet(ctx context.Context, open <-chan struct{}) {
+	timer := time.NewTimer(min(m.Timeout/2, 20*time.Second))
 	defer timer.Stop()
 	select {
-	case <-g.open:
+	case <-open:
 	case <-timer.C:
 	case <-ctx.Done():
 	}
@@ -124,13 +104,9 @@ var errPairTime = errors.New("gave up")
 // pairs of a step begin together, order calls meet when this pair is connected.
 func (m *Mesh) order(ctx context.Context, r route, c *result.Case, meet func()) (*result.Run, error) {
 	host := &m.hosts[r.from]
-	if host.ctl != nil {
-		select {
-		case <-host.ctl.gone: // the server closed the connection, because it was idle or to serve another client
-			host.ctl.close()
-			host.ctl = nil
-		default:
-		}
+	if host.ctl != nil && closed(host.ctl.gone) { // by the server: it was idle, or made room for another client
+		host.ctl.close()
+		host.ctl = nil
 	}
 	if host.ctl == nil {
 		k, _, err := m.open(ctx, m.Hosts[r.from], 2*len(m.Hosts)*len(m.Plan.Cases))

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"time"
 
 	"github.com/godat/godat/cverbs"
 	"github.com/godat/godat/internal/perf/result"
@@ -104,8 +103,7 @@ func (cl *Client) Perftest(ctx context.Context, conn net.Conn, plan Plan, server
 		case <-ctx.Done():
 		}
 	}()
-	doc := &result.Document{Schema: result.Schema, Version: cl.Version, Started: time.Now().UTC().Truncate(time.Second),
-		Units: result.Units, Runs: []result.Run{}}
+	doc := result.NewDocument(cl.Version)
 	c := plan.Cases[0]
 	x := &exchange{conn: conn, client: !server}
 	_, x.cm = conn.(*cmConn)

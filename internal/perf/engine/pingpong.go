@@ -94,15 +94,10 @@ func (w *worker) once(qp int) error {
 		if err := w.post(qp, 1, true); err != nil {
 			return err
 		}
-		for w.pending[qp] > 0 {
-			if _, err := w.reap(); err != nil {
-				return err
-			}
-		}
-		return nil
+		return w.drain(qp)
 	}
 	if w.c.Test == result.Write {
-		if err := w.postMarked(qp); err != nil {
+		if err := w.postMarked(qp, false); err != nil {
 			return err
 		}
 		return w.awaitMark(qp)
@@ -138,7 +133,7 @@ func (w *worker) pong() error {
 			if err := w.awaitMark(qp); err != nil {
 				return w.endOfPong(n, err)
 			}
-			if err := w.postMarked(qp); err != nil {
+			if err := w.postMarked(qp, false); err != nil {
 				return err
 			}
 			if w.pending[qp] >= w.c.Signal {
@@ -200,15 +195,15 @@ func (w *worker) takeMessages() error {
 }
 
 // postMarked posts a write whose last byte is a mark, by which the peer detects that the write has
-// arrived.
-func (w *worker) postMarked(qp int) error {
+// arrived. With flush the write is signalled.
+func (w *worker) postMarked(qp int, flush bool) error {
 	seq := w.initSeq[qp]
 	if w.c.Verify {
 		w.prepare(qp, seq, 1)
 	}
 	last := w.lay.tx.at(qp, seq) + w.lay.size - 1
 	w.l.bytes()[last] = markOf(seq)
-	if err := w.l.request(qp, seq, 1, false); err != nil {
+	if err := w.l.request(qp, seq, 1, flush); err != nil {
 		return w.failed(err)
 	}
 	w.initSeq[qp]++
@@ -218,17 +213,10 @@ func (w *worker) postMarked(qp int) error {
 
 // lastMarked posts one more marked write, and waits for its completion.
 func (w *worker) lastMarked() error {
-	last := w.lay.tx.at(0, w.initSeq[0]) + w.lay.size - 1
-	w.l.bytes()[last] = markOf(w.initSeq[0])
-	if err := w.post(0, 1, true); err != nil {
+	if err := w.postMarked(0, true); err != nil {
 		return err
 	}
-	for w.pending[0] > 0 {
-		if _, err := w.reap(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return w.drain(0)
 }
 
 // markOf returns the mark of message seq. It differs from the mark of message seq-1. The first mark

@@ -73,7 +73,7 @@ func TestSecret(t *testing.T) {
 				assert.NilError(t, err)
 			} else {
 				assert.ErrorContains(t, err, c.want)
-				assert.Equal(t, s.isQuitting(), false)
+				assert.Equal(t, closed(s.quitting), false)
 			}
 			cancel()
 			assert.NilError(t, <-served)

@@ -86,7 +86,7 @@ func (s *Server) Stats() Stats {
 // Ready returns why the server cannot serve one more client, or nil if it can.
 func (s *Server) Ready() error {
 	switch st := s.Stats(); {
-	case s.isQuitting():
+	case closed(s.quitting):
 		return errors.New("it quits")
 	case st.Clients == st.MaxClients:
 		return fmt.Errorf("it serves %s already", result.Count(st.Clients, "client"))
@@ -120,7 +120,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	for {
 		conn, err := ln.Accept()
 		if err != nil {
-			if ctx.Err() != nil || s.isQuitting() {
+			if ctx.Err() != nil || closed(s.quitting) {
 				return nil
 			}
 			var temporary interface{ Temporary() bool }
@@ -331,13 +331,4 @@ func (s *Server) seat(end func(error)) (*seat, error) {
 		return nil, fmt.Errorf("this server has served its %s", result.Count(s.Clients, "client"))
 	}
 	return place, nil
-}
-
-func (s *Server) isQuitting() bool {
-	select {
-	case <-s.quitting:
-		return true
-	default:
-		return false
-	}
 }

@@ -40,9 +40,12 @@ func (s *shared) setExpect(counts []uint64) {
 	})
 }
 
-func (s *shared) isTold() bool {
+func (s *shared) isTold() bool { return closed(s.told) }
+
+// closed reports whether a channel has been closed. It returns false for a nil channel.
+func closed(c <-chan struct{}) bool {
 	select {
-	case <-s.told:
+	case <-c:
 		return true
 	default:
 		return false

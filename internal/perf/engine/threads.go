@@ -74,7 +74,7 @@ func (cl *Client) RunThreads(ctx context.Context, dial func(thread int) (net.Con
 	if slices.Contains(docs, nil) {
 		return nil, err
 	}
-	if err == nil && together.ended() {
+	if err == nil && closed(together.over) {
 		err = ErrFinished
 	}
 	doc := docs[0]
@@ -203,15 +203,6 @@ type barrier struct {
 }
 
 func (b *barrier) end() { b.once.Do(func() { close(b.over) }) }
-
-func (b *barrier) ended() bool {
-	select {
-	case <-b.over:
-		return true
-	default:
-		return false
-	}
-}
 
 func (b *barrier) wait(ctx context.Context) error {
 	b.mu.Lock()

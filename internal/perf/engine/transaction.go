@@ -55,10 +55,8 @@ func (w *worker) doStep(qp int, s *result.Step) error {
 		return w.failed(err)
 	}
 	w.pending[qp]++
-	for w.pending[qp] > 0 {
-		if _, err := w.reap(); err != nil {
-			return err
-		}
+	if err := w.drain(qp); err != nil {
+		return err
 	}
 	if w.c.Verify && s.Op == result.Read {
 		w.verified++

@@ -146,6 +146,16 @@ func (w *worker) reap() (int, error) {
 	return len(got), nil
 }
 
+// drain waits until all requests of a queue pair have completed.
+func (w *worker) drain(qp int) error {
+	for w.pending[qp] > 0 {
+		if _, err := w.reap(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (w *worker) sort(got []done) {
 	for i := range got {
 		if got[i].recv {

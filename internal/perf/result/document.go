@@ -30,6 +30,12 @@ type Document struct {
 	Mesh *Mesh `json:"mesh,omitempty"` // results of datperf mesh
 }
 
+// NewDocument returns a document without results, which a datperf of that version begins now.
+func NewDocument(version string) *Document {
+	return &Document{Schema: Schema, Version: version, Started: time.Now().UTC().Truncate(time.Second), Units: Units,
+		Runs: []Run{}}
+}
+
 // Units explains the suffixes of the document's field names.
 var Units = map[string]string{
 	"_ns":    "nanoseconds",
