@@ -40,16 +40,16 @@ func (s *session) run(ctx context.Context, c *result.Case) (own, peer *result.En
 		}
 	}()
 	before := s.counted.read() // the peer begins only after this end has connected
-	direct, _ := l.(*cverbsLink)
-	switch exchange := c.Connect == result.Exchange; {
-	case exchange && s.client:
-		err = s.exchangeClient(ctx, direct)
-	case exchange:
-		err = s.exchangeServer(ctx, direct)
-	case s.client:
-		err = s.connect(ctx, l)
-	default:
-		err = s.accept(ctx, l)
+	var m *meeting
+	if c.Connect == result.Exchange {
+		if m, err = newMeeting(l.(*cverbsLink), &s.chosen); err != nil {
+			return nil, nil, err
+		}
+	}
+	if s.client {
+		err = s.connect(ctx, l, m)
+	} else {
+		err = s.accept(ctx, l, m)
 	}
 	if err != nil {
 		return nil, nil, err

@@ -8,22 +8,37 @@ import (
 	"net/netip"
 )
 
-// connect sets up the connections on the client.
-func (s *session) connect(ctx context.Context, l link) error {
+// connect sets up the connections on the client. If m is not nil, the ends connect by an exchange of
+// addresses: the server sends its address first.
+func (s *session) connect(ctx context.Context, l link, m *meeting) error {
 	ready, err := s.ctl.expect(ctx.Done(), msgReady)
 	if err != nil {
 		return err
 	}
-	if ready.Memory == nil || !ready.Addr.IsValid() {
+	if ready.Memory == nil || m == nil && !ready.Addr.IsValid() {
 		return errors.New("the server's ready message lacks its address or memory")
 	}
 	l.setRemote(*ready.Memory)
-	setup, cancel := context.WithTimeout(ctx, setupTime)
-	defer cancel()
-	if err := l.connect(setup, fromHere(ready.Addr, s.ctl.localAddr()), ready.Token); err != nil {
-		return err
+	mem := l.memory()
+	connected := message{Kind: msgConnected, Memory: &mem}
+	if m != nil {
+		connected.Place = &m.own
+		err = m.meet(ready.Place)
+	} else {
+		setup, cancel := context.WithTimeout(ctx, setupTime)
+		defer cancel()
+		err = l.connect(setup, fromHere(ready.Addr, s.ctl.localAddr()), ready.Token)
 	}
-	return s.connected(ctx, l, nil)
+	if err == nil && s.start != nil {
+		err = s.start(ctx)
+	}
+	if err == nil {
+		err = s.ctl.send(connected)
+	}
+	if err == nil { // when the server is connected, too
+		_, err = s.ctl.expect(ctx.Done(), msgGo)
+	}
+	return err
 }
 
 // fromHere returns the server's address in a form that this end can use. The argument local is this
@@ -36,29 +51,20 @@ func fromHere(server netip.AddrPort, local netip.Addr) netip.AddrPort {
 	return server
 }
 
-// connected tells the server that this end is connected, and waits for the server's msgGo.
-func (s *session) connected(ctx context.Context, l link, place *address) error {
-	if s.start != nil {
-		if err := s.start(ctx); err != nil {
+// accept sets up the connections on the server. If m is not nil, the ends connect by an exchange of
+// addresses.
+func (s *session) accept(ctx context.Context, l link, m *meeting) (err error) {
+	mem := l.memory()
+	ready := message{Kind: msgReady, Memory: &mem}
+	if m != nil {
+		ready.Place = &m.own
+	} else {
+		ready.Token = rand.Uint64()
+		if ready.Addr, err = l.listen(); err != nil {
 			return err
 		}
 	}
-	mem := l.memory()
-	if err := s.ctl.send(message{Kind: msgConnected, Memory: &mem, Place: place}); err != nil {
-		return err
-	}
-	_, err := s.ctl.expect(ctx.Done(), msgGo)
-	return err
-}
-
-// accept sets up the connections on the server.
-func (s *session) accept(ctx context.Context, l link) error {
-	addr, err := l.listen()
-	if err != nil {
-		return err
-	}
-	mem, token := l.memory(), rand.Uint64()
-	if err := s.ctl.send(message{Kind: msgReady, Addr: addr, Token: token, Memory: &mem}); err != nil {
+	if err := s.ctl.send(ready); err != nil {
 		return err
 	}
 	ctx, giveUp := context.WithCancelCause(ctx)
@@ -86,66 +92,23 @@ func (s *session) accept(ctx context.Context, l link) error {
 		case <-setup.Done():
 		}
 	}()
-	err = l.accept(setup, token)
-	if err != nil {
-		giveUp(err)
+	if m == nil {
+		if err = l.accept(setup, ready.Token); err != nil {
+			giveUp(err)
+		}
 	}
 	if e := <-said; e != nil {
 		return e
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if connected.Memory == nil {
+	case connected.Memory == nil:
 		return errors.New("the client's connected message lacks its memory")
-	}
-	l.setRemote(*connected.Memory)
-	return s.ctl.send(message{Kind: msgGo})
-}
-
-// exchangeClient sets up the connections on the client with --connect exchange. The server sends
-// its address first. It sends msgGo when both ends are connected.
-func (s *session) exchangeClient(ctx context.Context, l *cverbsLink) error {
-	ready, err := s.ctl.expect(ctx.Done(), msgReady)
-	if err != nil {
-		return err
-	}
-	if ready.Memory == nil {
-		return errors.New("the server's ready message lacks its memory")
-	}
-	m, err := newMeeting(l, &s.chosen)
-	if err != nil {
-		return err
-	}
-	if err := m.meet(ready.Place); err != nil {
-		return err
-	}
-	l.setRemote(*ready.Memory)
-	return s.connected(ctx, l, &m.own)
-}
-
-// exchangeServer sets up the connections on the server with --connect exchange.
-func (s *session) exchangeServer(ctx context.Context, l *cverbsLink) error {
-	m, err := newMeeting(l, &s.chosen)
-	if err != nil {
-		return err
-	}
-	mem := l.memory()
-	if err := s.ctl.send(message{Kind: msgReady, Place: &m.own, Memory: &mem}); err != nil {
-		return err
-	}
-	connected, err := s.ctl.expectFor(setupTime, ctx.Done(), msgConnected)
-	if errors.Is(err, errStopped) {
-		err = context.Cause(ctx)
-	}
-	if err != nil {
-		return err
-	}
-	if connected.Memory == nil {
-		return errors.New("the client's connected message lacks its memory")
-	}
-	if err := m.meet(connected.Place); err != nil {
-		return err
+	case m != nil:
+		if err := m.meet(connected.Place); err != nil {
+			return err
+		}
 	}
 	l.setRemote(*connected.Memory)
 	return s.ctl.send(message{Kind: msgGo})
