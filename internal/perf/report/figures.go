@@ -12,16 +12,18 @@ type pageFigure struct{ Value, What, Case string }
 
 // figures returns the best figures of a document. It ignores runs that were too short.
 func figures(d *result.Document) (all []pageFigure) {
-	best := func(what, mode string, units []unit, least bool, value func(*result.Stream) float64) {
+	best := func(what, mode string, units []unit, least bool,
+		value func(*result.Run, *result.Stream) float64) {
 		var found *result.Case
 		figure := 0.0
 		for i := range d.Runs {
 			r := &d.Runs[i]
 			total := r.Total()
-			if r.Case.Mode != mode || total.Short() || value(&total) <= 0 {
+			v := value(r, &total)
+			if r.Case.Mode != mode || total.Short() || v <= 0 {
 				continue
 			}
-			if v := value(&total); found == nil || least == (v < figure) && v != figure {
+			if found == nil || least == (v < figure) && v != figure {
 				found, figure = &r.Case, v
 			}
 		}
@@ -30,18 +32,10 @@ func figures(d *result.Document) (all []pageFigure) {
 				fmt.Sprintf("%s of %s, %s", found.Test, result.Bytes(found.Size), label(found))})
 		}
 	}
-	percentile := func(p float64) func(*result.Stream) float64 {
-		return func(s *result.Stream) float64 {
-			if !s.Latency.Enough(p) && p > 50 {
-				return 0
-			}
-			return s.Latency.At(p) / 1e3
-		}
-	}
-	best("least median latency", result.Latency, timeUnits, true, percentile(50))
-	best("least 99th percentile", result.Latency, timeUnits, true, percentile(99))
-	best("most bandwidth", result.Bandwidth, bitUnits, false, func(s *result.Stream) float64 { return s.GbitS })
-	best("most messages", result.Bandwidth, rateUnits, false, func(s *result.Stream) float64 { return s.OpsS })
+	best("least median latency", result.Latency, timeUnits, true, latencyAt(50))
+	best("least 99th percentile", result.Latency, timeUnits, true, latencyAt(99))
+	best("most bandwidth", result.Bandwidth, bitUnits, false, bandwidth)
+	best("most messages", result.Bandwidth, rateUnits, false, messageRate)
 	return all
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/csv"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,8 +34,6 @@ func numberField(name string, of func(*result.Run, *result.Flow) float64) field 
 	return field{name, func(r *result.Run, f *result.Flow) string { return strconv.FormatFloat(of(r, f), 'f', -1, 64) }}
 }
 
-func textField(name string, of func(*result.Run, *result.Flow) string) field { return field{name, of} }
-
 func fields() []field {
 	latency := func(s *result.Stream) *result.Distribution { return s.Latency }
 	corrected := func(s *result.Stream) *result.Distribution { return s.Corrected }
@@ -53,13 +52,13 @@ func fields() []field {
 		return end.Cost
 	}
 	return []field{
-		textField("test", func(r *result.Run, _ *result.Flow) string { return r.Case.Test }),
-		textField("mode", func(r *result.Run, _ *result.Flow) string { return r.Case.Mode }),
-		textField("layer", func(r *result.Run, _ *result.Flow) string { return r.Case.Layer }),
-		textField("direction", func(_ *result.Run, f *result.Flow) string { return f.Direction }),
-		textField("poll", func(r *result.Run, _ *result.Flow) string { return r.Case.Poll }),
-		textField("verify", func(r *result.Run, _ *result.Flow) string { return strconv.FormatBool(r.Case.Verify) }),
-		textField("srq", func(r *result.Run, _ *result.Flow) string { return strconv.FormatBool(r.Case.SRQ) }),
+		{"test", func(r *result.Run, _ *result.Flow) string { return r.Case.Test }},
+		{"mode", func(r *result.Run, _ *result.Flow) string { return r.Case.Mode }},
+		{"layer", func(r *result.Run, _ *result.Flow) string { return r.Case.Layer }},
+		{"direction", func(_ *result.Run, f *result.Flow) string { return f.Direction }},
+		{"poll", func(r *result.Run, _ *result.Flow) string { return r.Case.Poll }},
+		{"verify", func(r *result.Run, _ *result.Flow) string { return strconv.FormatBool(r.Case.Verify) }},
+		{"srq", func(r *result.Run, _ *result.Flow) string { return strconv.FormatBool(r.Case.SRQ) }},
 		numberField("size_bytes", func(r *result.Run, _ *result.Flow) float64 { return float64(r.Case.Size) }),
 		numberField("queue_pairs", func(r *result.Run, _ *result.Flow) float64 { return float64(r.Case.QPs) }),
 		numberField("depth", func(r *result.Run, _ *result.Flow) float64 { return float64(r.Case.Depth) }),
@@ -91,7 +90,7 @@ func fields() []field {
 			func(_ *result.Run, f *result.Flow) float64 { return cost(f.Target).PerMillion }),
 		numberField("initiator_cpu_s_per_gb", func(_ *result.Run, f *result.Flow) float64 { return cost(f.Initiator).PerGB }),
 		numberField("target_cpu_s_per_gb", func(_ *result.Run, f *result.Flow) float64 { return cost(f.Target).PerGB }),
-		textField("transport", func(r *result.Run, _ *result.Flow) string { return cmp.Or(r.Case.Transport, result.RC) }),
+		{"transport", func(r *result.Run, _ *result.Flow) string { return cmp.Or(r.Case.Transport, result.RC) }},
 		numberField("lost_messages", func(_ *result.Run, f *result.Flow) float64 {
 			if f.Target == nil {
 				return 0
@@ -101,23 +100,39 @@ func fields() []field {
 	}
 }
 
-// CSV writes a row of names, and then one row for each direction of each run.
+// CSV writes a row of names, and then one row for each direction of each run. For a mesh, the first
+// columns are the two hosts of a pair and its error.
 func CSV(w io.Writer, d *result.Document) error {
-	if d.Mesh != nil {
-		return meshCSV(w, d.Mesh)
-	}
 	out, all := csv.NewWriter(w), fields()
-	row := make([]string, len(all))
-	for i, f := range all {
-		row[i] = f.name
+	var titles []string
+	if d.Mesh != nil {
+		titles = []string{"from", "to", "error"}
 	}
-	out.Write(row)
-	for i := range d.Runs {
-		for _, flow := range d.Runs[i].Flows() {
-			for j, f := range all {
-				row[j] = f.text(&d.Runs[i], &flow)
+	for _, f := range all {
+		titles = append(titles, f.name)
+	}
+	out.Write(titles)
+	rows := func(r *result.Run, pair ...string) {
+		for _, flow := range r.Flows() {
+			row := slices.Clone(pair)
+			for _, f := range all {
+				row = append(row, f.text(r, &flow))
 			}
 			out.Write(row)
+		}
+	}
+	for i := range d.Runs {
+		rows(&d.Runs[i])
+	}
+	if d.Mesh != nil {
+		for _, mx := range d.Mesh.Matrices {
+			for _, p := range mx.Pairs {
+				if p.Run == nil {
+					out.Write(append([]string{p.From, p.To, p.Error}, make([]string, len(all))...))
+				} else {
+					rows(p.Run, p.From, p.To, p.Error)
+				}
+			}
 		}
 	}
 	out.Flush()

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"encoding/csv"
 	"fmt"
 	"io"
 	"strings"
@@ -147,32 +146,4 @@ func (p *pageMatrix) markdown(b *strings.Builder) {
 	for _, text := range p.Lines {
 		fmt.Fprintf(b, "\n%s\n", Escape(text))
 	}
-}
-
-// meshCSV writes one row for each pair, case and direction. Its first columns are the two hosts and
-// the error; the columns of CSV follow.
-func meshCSV(w io.Writer, m *result.Mesh) error {
-	out, all := csv.NewWriter(w), fields()
-	titles := []string{"from", "to", "error"}
-	for _, f := range all {
-		titles = append(titles, f.name)
-	}
-	out.Write(titles)
-	for _, mx := range m.Matrices {
-		for _, p := range mx.Pairs {
-			row := append([]string{p.From, p.To, p.Error}, make([]string, len(all))...)
-			if p.Run == nil {
-				out.Write(row)
-				continue
-			}
-			for _, flow := range p.Run.Flows() {
-				for j, f := range all {
-					row[3+j] = f.text(p.Run, &flow)
-				}
-				out.Write(row)
-			}
-		}
-	}
-	out.Flush()
-	return out.Error()
 }

@@ -76,6 +76,10 @@ func latencyAt(p float64) func(*result.Run, *result.Stream) float64 {
 	}
 }
 
+func bandwidth(_ *result.Run, s *result.Stream) float64 { return s.GbitS }
+
+func messageRate(_ *result.Run, s *result.Stream) float64 { return s.OpsS }
+
 // cpuOf returns the processor time that an end used per operation, in us. It returns 0 if the run
 // was shorter than result.TooShort, because the kernel's accounting is too coarse for such a run.
 func cpuOf(end *result.End, s *result.Stream) float64 {
@@ -87,10 +91,8 @@ func cpuOf(end *result.End, s *result.Stream) float64 {
 
 var sizePlots = []sizePlot{
 	{result.Latency, "latency", timeUnits, true, []sizeLine{{" p50", latencyAt(50)}, {" p99", latencyAt(99)}}},
-	{result.Bandwidth, "bandwidth", bitUnits, false, []sizeLine{
-		{"", func(_ *result.Run, s *result.Stream) float64 { return s.GbitS }}}},
-	{result.Bandwidth, "message rate", rateUnits, false, []sizeLine{
-		{"", func(_ *result.Run, s *result.Stream) float64 { return s.OpsS }}}},
+	{result.Bandwidth, "bandwidth", bitUnits, false, []sizeLine{{"", bandwidth}}},
+	{result.Bandwidth, "message rate", rateUnits, false, []sizeLine{{"", messageRate}}},
 	{result.Bandwidth, "CPU time per operation", timeUnits, false, []sizeLine{
 		{" client", func(r *result.Run, s *result.Stream) float64 { return cpuOf(r.Client, s) }},
 		{" server", func(r *result.Run, s *result.Stream) float64 { return cpuOf(r.Server, s) }}}},

@@ -192,40 +192,30 @@ func (c *Case) mostSignal() int64 {
 
 // Name returns a short description of the case.
 func (c *Case) Name() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s %s, %s", c.Layer, c.Test, c.Mode, cmp.Or(c.Steps, Bytes(c.Size)))
-	if c.Lossy() {
-		fmt.Fprintf(&b, ", %s", c.Transport)
+	what := fmt.Sprintf("%s %s %s, %s", c.Layer, c.Test, c.Mode, cmp.Or(c.Steps, Bytes(c.Size)))
+	return strings.Join(append([]string{what}, c.Unusual()...), ", ")
+}
+
+// Unusual returns the settings that differ from their defaults, apart from layer, test, mode and
+// size.
+func (c *Case) Unusual() (all []string) {
+	add := func(differs bool, format string, args ...any) {
+		if differs {
+			all = append(all, fmt.Sprintf(format, args...))
+		}
 	}
-	if c.Connect != "" {
-		fmt.Fprintf(&b, ", %s", c.Connect)
-	}
-	if c.QPs > 1 {
-		fmt.Fprintf(&b, ", %d QPs", c.QPs)
-	}
-	if c.Threads > 1 {
-		fmt.Fprintf(&b, ", %d threads", c.Threads)
-	}
-	if n := c.ChosenDepth(); n > 0 {
-		fmt.Fprintf(&b, ", depth %d", n)
-	}
-	if c.Batch > 1 {
-		fmt.Fprintf(&b, ", batch %d", c.Batch)
-	}
-	if c.SRQ {
-		b.WriteString(", SRQ")
-	}
-	if c.Direction != Out {
-		fmt.Fprintf(&b, ", %s", c.Direction)
-	}
-	if c.Poll != Busy {
-		fmt.Fprintf(&b, ", %s", c.Poll)
-	}
-	if c.Rate > 0 {
-		fmt.Fprintf(&b, ", %g/s %s", c.Rate, c.Arrival)
-	}
+	add(c.Lossy(), "%s", c.Transport)
+	add(c.Connect != "", "%s", c.Connect)
+	add(c.QPs > 1, "%d QPs", c.QPs)
+	add(c.Threads > 1, "%d threads", c.Threads)
+	add(c.ChosenDepth() > 0, "depth %d", c.Depth)
+	add(c.Batch > 1, "batch %d", c.Batch)
+	add(c.SRQ, "SRQ")
+	add(c.Direction != Out, "%s", c.Direction)
+	add(c.Poll != Busy, "%s", c.Poll)
+	add(c.Rate > 0, "%g/s %s", c.Rate, c.Arrival)
 	for _, k := range c.Knobs.list() {
-		fmt.Fprintf(&b, ", %s %d", k.flag, k.n)
+		add(true, "%s %d", k.flag, k.n)
 	}
-	return b.String()
+	return all
 }
