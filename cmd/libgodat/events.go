@@ -62,11 +62,7 @@ func godat_evd_modify_cno(h C.DAT_EVD_HANDLE, cno C.DAT_CNO_HANDLE) C.DAT_RETURN
 }
 
 func onEVD(h C.DAT_EVD_HANDLE, call func(*udat.EVD) error) C.DAT_RETURN {
-	evd, e := find[*udat.EVD](h)
-	if e == nil {
-		return badHandle(udat.SubHandle1)
-	}
-	return code(call(evd))
+	return on(h, udat.SubHandle1, call)
 }
 
 //export godat_evd_enable

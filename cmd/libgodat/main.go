@@ -4,9 +4,7 @@
 //
 // The tag dat2 selects the provider, and needs the headers of libdat2 (Debian: libdapl-dev):
 //
-//	go build -tags dat2 -buildmode=c-shared -ldflags=-X=runtime.godebugDefault=asyncpreemptoff=1 \
-//		-o bin/libgodat.so ./cmd/libgodat
-//	go run ./cmd/libgodat bin/libgodat.so > bin/dat.conf
+//	make provider      # bin/libgodat.so and bin/dat.conf
 //	DAT_OVERRIDE=bin/dat.conf dapltest -T F -D godat-mem0 -f hwconn
 //
 // shim.c contains the table of functions and converts events to the layouts of C. handles.go
