@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"strconv"
@@ -127,15 +126,7 @@ func readHosts(file string) (hosts []string, err error) {
 }
 
 func (a *app) runMesh(m *engine.Mesh, out *outputs) error {
-	forProgram, err := out.check(m.Plan.Cases)
-	if err != nil {
-		return err
-	}
-	people := io.Writer(a.stdout)
-	if forProgram {
-		people = a.stderr
-	}
-	files, err := out.open(a.stdout)
+	people, files, err := out.begin(a, m.Plan.Cases)
 	if err != nil {
 		return err
 	}

@@ -138,6 +138,20 @@ func (o *outputs) check(cases []result.Case) (forProgram bool, err error) {
 	return len(there) == 1, nil
 }
 
+// begin checks the outputs of a measurement and opens their files. It returns where to write text
+// for people.
+func (o *outputs) begin(a *app, cases []result.Case) (people io.Writer, files sinks, err error) {
+	forProgram, err := o.check(cases)
+	if err != nil {
+		return nil, nil, err
+	}
+	if people = a.stdout; forProgram {
+		people = a.stderr
+	}
+	files, err = o.open(a.stdout)
+	return people, files, err
+}
+
 // sink is an open output: standard output, or a file.
 type sink struct {
 	form

@@ -58,29 +58,13 @@ func sameFile(a, b string) bool {
 	return canonical(a) == canonical(b)
 }
 
-// maxLinks is how many symbolic links Linux follows to resolve a name.
-const maxLinks = 40
-
-// canonical returns the absolute name of a file, with all symbolic links resolved. The file to
-// which the last link leads need not exist.
+// canonical returns the absolute name of a file, with the symbolic links of its folder resolved. The
+// file need not exist.
 func canonical(file string) string {
-	if abs, err := filepath.Abs(file); err == nil {
-		file = abs
+	file, _ = filepath.Abs(file)
+	dir, name := filepath.Split(file)
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
 	}
-	for range maxLinks {
-		dir, name := filepath.Split(file)
-		if real, err := filepath.EvalSymlinks(dir); err == nil {
-			dir = real
-		}
-		file = filepath.Join(dir, name)
-		target, err := os.Readlink(file)
-		if err != nil {
-			break
-		}
-		if !filepath.IsAbs(target) {
-			target = filepath.Join(dir, target)
-		}
-		file = target
-	}
-	return file
+	return filepath.Join(dir, name)
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
@@ -44,15 +43,7 @@ func (a *app) measure(c *cobra.Command, run runPlan) *cobra.Command {
 }
 
 func (a *app) runPlan(cl engine.Client, plan engine.Plan, out *outputs, args []string, run runPlan) (err error) {
-	forProgram, err := out.check(plan.Cases)
-	if err != nil {
-		return err
-	}
-	people := io.Writer(a.stdout)
-	if forProgram {
-		people = a.stderr
-	}
-	files, err := out.open(a.stdout)
+	people, files, err := out.begin(a, plan.Cases)
 	if err != nil {
 		return err
 	}
