@@ -37,8 +37,7 @@ type link interface {
 	wait(done []done, timeout time.Duration) (int, error)
 
 	unsignalled(qp int) uint32 // requests posted after the last signalled one
-	notes() result.Notes
-	path() *result.Path // path of the first connection; nil if the fabric has no paths
+	path() *result.Path        // path of the first connection; nil if the fabric has no paths
 	close() error
 }
 

@@ -250,9 +250,8 @@ func pageAligned(n int) []byte {
 	return b[skip : skip+(n+page-1)&^(page-1)]
 }
 
-func (l *cverbsLink) memory() remote      { return remote{Addr: l.mr.Addr(), Key: l.mr.RKey()} }
-func (l *cverbsLink) bytes() []byte       { return l.buf }
-func (l *cverbsLink) notes() result.Notes { return nil }
+func (l *cverbsLink) memory() remote { return remote{Addr: l.mr.Addr(), Key: l.mr.RKey()} }
+func (l *cverbsLink) bytes() []byte  { return l.buf }
 
 func (l *cverbsLink) path() *result.Path {
 	attr, err := l.qps[0].Query()

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/godat/godat/internal/perf/result"
 )
@@ -11,15 +10,10 @@ import (
 func openLink(c *result.Case, lay layout, chosen choice) (link, error) {
 	var l link
 	var err error
-	switch c.Layer {
-	case result.UDAT:
-		l, err = openUDAT(c, lay, chosen)
-	case result.Cverbs:
-		if chosen.Fabric != fabricVerbs {
-			return nil, fmt.Errorf("--layer cverbs: %s has no verbs beneath it; use --layer udat, or --device with a verbs "+
-				"device", chosen.Name)
-		}
+	if c.Layer == result.Cverbs {
 		l, err = openCverbs(c, lay, chosen)
+	} else {
+		l, err = openUDAT(c, lay, chosen)
 	}
 	if err != nil {
 		return nil, err

@@ -147,7 +147,6 @@ func (l *udatLink) bytes() []byte {
 	}
 	return l.lmr.Bytes()
 }
-func (l *udatLink) notes() result.Notes { return nil }
 
 func (l *udatLink) path() *result.Path {
 	path, err := l.eps[0].Path()

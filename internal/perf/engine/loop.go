@@ -46,7 +46,7 @@ func (w *worker) run() (end *result.End, err error) {
 	}
 	end.Verified = w.verified
 	end.Cost = stop(ops, bytes)
-	end.Notes, end.Path = w.l.notes(), w.l.path()
+	end.Path = w.l.path()
 	if sent := w.expected(); w.c.Lossy() && w.c.Mode == result.Bandwidth && w.c.TwoSided() && sent > 0 {
 		end.Lost = sent - w.received
 		arrived := 0.0
