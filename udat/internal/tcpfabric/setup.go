@@ -84,6 +84,10 @@ func (d *Device) wantsCRC(c *net.TCPConn) bool {
 	if on := d.Opts.Checksums; on != nil {
 		return *on
 	}
+	return leaves(c)
+}
+
+func leaves(c *net.TCPConn) bool {
 	return between(addrOf(c.LocalAddr()).Addr(), addrOf(c.RemoteAddr()).Addr())
 }
 
@@ -104,11 +108,15 @@ func addrOf(a net.Addr) netip.AddrPort {
 const noPath = 1448
 
 // keep sets how soon TCP notices that the peer has vanished, and returns TCP's segment size. The
-// time depends on the retries in the options: with 7, the default, it is about half a minute.
+// time depends on the retries in the options: with 7, the default, it is about half a minute. For a
+// connection within this host keep also sets the congestion control.
 func (d *Device) keep(c *net.TCPConn) (segment int) {
 	retries := time.Duration(d.Opts.Retry) + 1
 	c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: retries * time.Second,
 		Count: 3})
+	if !leaves(c) {
+		unpace(c)
+	}
 	if segment = tune(c, 4*retries*time.Second); segment <= 0 {
 		segment = noPath
 	}
