@@ -87,6 +87,7 @@ func (d *Device) wantsCRC(c *net.TCPConn) bool {
 	return leaves(c)
 }
 
+// leaves reports whether what is sent on the connection may leave this host.
 func leaves(c *net.TCPConn) bool {
 	return between(addrOf(c.LocalAddr()).Addr(), addrOf(c.RemoteAddr()).Addr())
 }
