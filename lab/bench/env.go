@@ -18,6 +18,9 @@ func machine() map[string]string {
 			facts[p] = v
 		}
 	}
+	if data, err := os.ReadFile("/proc/sys/net/ipv4/tcp_congestion_control"); err == nil {
+		facts["TCP's congestion control"] = strings.TrimSpace(string(data))
+	}
 	return facts
 }
 

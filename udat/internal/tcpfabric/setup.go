@@ -84,6 +84,11 @@ func (d *Device) wantsCRC(c *net.TCPConn) bool {
 	if on := d.Opts.Checksums; on != nil {
 		return *on
 	}
+	return leaves(c)
+}
+
+// leaves reports whether what is sent on the connection may leave this host.
+func leaves(c *net.TCPConn) bool {
 	return between(addrOf(c.LocalAddr()).Addr(), addrOf(c.RemoteAddr()).Addr())
 }
 
@@ -106,11 +111,14 @@ const noPath = 1448
 
 // keep sets how soon TCP notices that the peer has vanished, and returns TCP's segment size. The
 // time depends on the retries in the options: with 7 retries, the default, the time is about half a
-// minute.
+// minute. For a connection within this host keep also sets the congestion control.
 func (d *Device) keep(c *net.TCPConn) (segment int) {
 	retries := time.Duration(d.Opts.Retry) + 1
 	c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: retries * time.Second,
 		Count: 3})
+	if !leaves(c) {
+		unpace(c)
+	}
 	if segment = tune(c, 4*retries*time.Second); segment <= 0 {
 		segment = noPath
 	}

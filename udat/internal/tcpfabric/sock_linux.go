@@ -294,3 +294,14 @@ func tune(c *net.TCPConn, unanswered time.Duration) (segment int) {
 	})
 	return segment
 }
+
+// unpace gives a connection within the host TCP's oldest congestion control, which every process
+// may choose. If the host's own is BBR, the kernel sends each segment by a timer, even within the
+// host. If unpace fails, the connection stays as it is.
+func unpace(c *net.TCPConn) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return
+	}
+	raw.Control(func(fd uintptr) { unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, "reno") })
+}
