@@ -137,7 +137,7 @@ func TestForeignReplies(t *testing.T) {
 }
 
 // TestForeignAccepts: if a peer that is not of this library has accepted, and does not announce its
-// first frame, this end sends at once.
+// first frame, this end sends at once. It posts nothing that only ends of this library have.
 func TestForeignAccepts(t *testing.T) {
 	v := newVictim(t)
 	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -154,6 +154,11 @@ func TestForeignAccepts(t *testing.T) {
 		assert.NilError(t, c.SetDeadline(time.Now().Add(patience)))
 		ev := <-i.events
 		assert.Equal(t, ev.Kind, fabric.EventEstablished, "%v", ev.Err)
+		for _, op := range []fabric.Opcode{fabric.OpWriteImm, fabric.OpSendImm, fabric.OpCmpSwap, fabric.OpFetchAdd} {
+			_, err := i.qp.PostSend([]fabric.SendWR{{Opcode: op}}, nil)
+			assert.ErrorIs(t, err, fabric.ErrNotSupported)
+			assert.ErrorIs(t, err, errForeign)
+		}
 		i.post(fabric.SendWR{Opcode: fabric.OpSend}, 8)
 		i.ends(1)
 		h, payload := (&peer{Conn: c, t: t}).read()

@@ -1,11 +1,13 @@
 package tcpfabric
 
 import (
+	"encoding/binary"
 	"math"
 	"slices"
 	"testing"
 
 	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/softnic"
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 	"gotest.tools/v3/assert"
 )
@@ -141,4 +143,38 @@ func TestWaitingSends(t *testing.T) {
 	s.over()
 	v.unharmed()
 	v.serves()
+}
+
+// TestAnswersToWaitingSends: while a peer's send waits for a receive, the peer's answers are used,
+// and its other requests ignored.
+func TestAnswersToWaitingSends(t *testing.T) {
+	v := newVictim(t)
+	p, s := v.joined()
+	for i := range uint32(receives + 1) {
+		p.write(send(i+1, 0, true), []byte("message"))
+	}
+	for h := (iwarp.Header{}); h.Control != iwarp.ControlNotReady; {
+		h, _ = p.read()
+	}
+	want := slices.Clone(v.room())
+	copy(want, "answered")
+	binary.NativeEndian.PutUint64(want[8:], 77)
+	for _, wr := range []fabric.SendWR{{ID: 98, Opcode: fabric.OpRead}, {ID: 99, Opcode: fabric.OpFetchAdd}} {
+		wr.NumSGE = 1
+		sge := fabric.SGE{Addr: v.at(int(wr.ID-98) * 8), Length: 8, LKey: v.mr.LKey()}
+		_, err := s.qp.PostSend([]fabric.SendWR{wr}, []fabric.SGE{sge})
+		assert.NilError(t, err)
+	}
+	p.write(iwarp.Header{Op: iwarp.OpWrite, Last: true, Key: v.mr.RKey(), Offset: v.at(16)}, []byte("ignored"))
+	h, _ := p.read()
+	assert.Equal(t, h.Op, iwarp.OpReadRequest)
+	p.write(iwarp.Header{Op: iwarp.OpReadResponse, Last: true, Key: h.SinkKey, Offset: h.SinkOffset}, []byte("answered"))
+	h, _ = p.read()
+	assert.Equal(t, h.Op, iwarp.OpAtomicRequest)
+	p.write(iwarp.Header{Op: iwarp.OpAtomicResponse, MSN: 1, ID: h.ID, Value: 77}, nil)
+	l := linkOf(s.qp.(*softnic.QP))
+	within(t, "the requests do not complete", func() bool { return l.qp.Sends().Len() == 0 })
+	assert.DeepEqual(t, v.room(), want)
+	p.Close()
+	s.expect(fabric.EventDisconnected)
 }
