@@ -329,6 +329,7 @@ func (p *peer) terminated() (reason iwarp.Fault, told bool) {
 			}
 			return reason, told
 		}
+		assert.Assert(p.t, !told, "a frame after the terminate")
 		if h.Op == iwarp.OpTerminate {
 			term, err := iwarp.ParseTerminate(payload)
 			assert.NilError(p.t, err)
