@@ -109,7 +109,7 @@ func TestHostileOwnEnd(t *testing.T) {
 }
 
 // TestWaitingSends: a peer of this library whose sends find no receive gets ControlNotReady once,
-// whatever it sends after that. None of it is executed.
+// whatever it sends after that. None of it is executed. A resume of another request is refused.
 func TestWaitingSends(t *testing.T) {
 	v := newVictim(t)
 	p := v.dial()
@@ -121,7 +121,7 @@ func TestWaitingSends(t *testing.T) {
 	}
 	p.write(iwarp.Header{Op: iwarp.OpWrite, Last: true, Key: v.mr.RKey(), Offset: v.at(0)}, []byte("written"))
 	p.write(control(2, iwarp.ControlResume, receives+1), nil) // not the request that ControlReady names
-	told := 0
+	told, refused := 0, false
 	for {
 		h, payload, err := p.readFrame()
 		if err != nil {
@@ -135,14 +135,49 @@ func TestWaitingSends(t *testing.T) {
 			term, err := iwarp.ParseTerminate(payload)
 			assert.NilError(t, err)
 			assert.Equal(t, term, iwarp.FaultOperation)
+			refused = true
 		}
 	}
 	p.Close()
 	assert.Equal(t, told, 1)
+	assert.Assert(t, refused)
 	assert.Assert(t, string(v.room()[:7]) != "written")
 	s.over()
 	v.unharmed()
 	v.serves()
+}
+
+// TestHostileNotReady: a peer says once that a send waits for a receive, and then that there is one
+// for this send.
+func TestHostileNotReady(t *testing.T) {
+	v := newVictim(t)
+	for name, frames := range map[string][]iwarp.Header{
+		"not ready for what it has executed": {control(2, iwarp.ControlNotReady, 1)},
+		"not ready twice":                    {control(2, iwarp.ControlNotReady, 0), control(3, iwarp.ControlNotReady, 0)},
+		"ready for a later send":             {control(2, iwarp.ControlNotReady, 0), control(3, iwarp.ControlReady, 1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := *v
+			w.t = t
+			p, s := w.joined()
+			_, err := s.qp.PostSend([]fabric.SendWR{{Opcode: fabric.OpSend}}, nil)
+			assert.NilError(t, err)
+			h, _ := p.read()
+			assert.Equal(t, h.Op, iwarp.OpSend)
+			l := linkOf(s.qp.(*softnic.QP))
+			l.inTurn(func() { // one after the other, before this end prepares to send again
+				for _, h := range frames {
+					p.write(h, nil)
+				}
+				within(t, "they are not refused", l.refusing.Load)
+			})
+			reason, told := p.terminated()
+			assert.Assert(t, told)
+			assert.Equal(t, reason, iwarp.FaultOperation)
+			p.Close()
+			s.over()
+		})
+	}
 }
 
 // TestAnswersToWaitingSends: while a peer's send waits for a receive, the peer's answers are used,
