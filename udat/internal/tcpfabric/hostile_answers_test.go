@@ -3,6 +3,7 @@ package tcpfabric
 import (
 	"bytes"
 	"testing"
+	"time"
 
 	"gotest.tools/v3/assert"
 
@@ -199,5 +200,51 @@ func TestReadDepth(t *testing.T) {
 			s.expect(fabric.EventDisconnected)
 			assert.Assert(t, bytes.Equal(v.mem, before))
 		}
+	}
+}
+
+// TestAnswerOfNothing: a read of no bytes has an answer, too.
+func TestAnswerOfNothing(t *testing.T) {
+	v := newVictim(t)
+	p, s := v.joined()
+	p.write(iwarp.Header{Op: iwarp.OpReadRequest, MSN: 1, SinkKey: 5}, nil)
+	h, payload := p.read()
+	if h.Op == iwarp.OpControl { // an acknowledgement
+		h, payload = p.read()
+	}
+	assert.DeepEqual(t, h, iwarp.Header{Op: iwarp.OpReadResponse, Last: true, Key: 5})
+	assert.Equal(t, len(payload), 0)
+	p.Close()
+	s.expect(fabric.EventDisconnected)
+}
+
+// TestReadOfWhatIsGone: memory that is deregistered between a peer's read and its answer is not
+// sent. The program hears of it, and so does the peer unless the answer has begun.
+func TestReadOfWhatIsGone(t *testing.T) {
+	v := newVictim(t)
+	for _, n := range []int{8, copyLimit + 1} {
+		mem, mr := v.region(n, fabric.RemoteRead)
+		p, s := v.joined()
+		l := linkOf(s.qp.(*softnic.QP))
+		l.inTurn(func() {
+			p.write(iwarp.Header{Op: iwarp.OpReadRequest, MSN: 1, Key: mr.RKey(), Offset: addressOf(mem),
+				Length: uint32(n)}, nil)
+			within(t, "the read has not come", func() bool { return l.tx.pushed.Load() == 1 })
+			assert.NilError(t, mr.Close())
+		})
+		select {
+		case ev := <-v.reports:
+			assert.Equal(t, ev.Kind, fabric.AsyncQPFatal)
+			assert.Equal(t, ev.QP, s.qp)
+		case <-time.After(patience):
+			t.Fatal("no report")
+		}
+		if n <= copyLimit {
+			reason, told := p.terminated()
+			assert.Assert(t, told)
+			assert.Equal(t, reason, iwarp.FaultKey)
+		}
+		p.Close()
+		s.over()
 	}
 }
