@@ -216,6 +216,15 @@ func TestRefusedAtItsHeaders(t *testing.T) {
 		assert.Equal(t, reason, c.want)
 		p.Close()
 		s.over()
+		if c.h.Op == iwarp.OpSend {
+			var wcs [1]fabric.WC
+			within(t, "the receive does not complete", func() bool {
+				n, err := v.cq.Poll(wcs[:], 1)
+				assert.NilError(t, err)
+				return n > 0 && wcs[0].Status != fabric.StatusFlush
+			})
+			assert.Equal(t, wcs[0].Status, fabric.StatusLocalLength)
+		}
 		assert.DeepEqual(t, v.mem, before)
 	}
 	v.serves()

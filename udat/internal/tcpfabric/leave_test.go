@@ -50,7 +50,6 @@ func TestSentByteByByte(t *testing.T) {
 	_, err := s.qp.PostSend([]fabric.SendWR{{Opcode: fabric.OpSend, NumSGE: 1}}, []fabric.SGE{sge})
 	assert.NilError(t, err)
 	p.write(iwarp.Header{Op: iwarp.OpReadRequest, MSN: 1, Key: v.mr.RKey(), Offset: v.at(1), Length: size}, nil)
-	p.write(send(2, 0, true), nil)
 	var sent, answered []byte
 	for len(sent) < size || len(answered) < size {
 		h, payload := p.read()
@@ -63,6 +62,7 @@ func TestSentByteByByte(t *testing.T) {
 	}
 	assert.Assert(t, bytes.Equal(sent, v.room()[:size]))
 	assert.Assert(t, bytes.Equal(answered, v.room()[1:][:size]))
+	p.write(send(2, 0, true), nil)
 	reason, told := p.terminated()
 	assert.Assert(t, told)
 	assert.Equal(t, reason, iwarp.FaultMSN)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -80,7 +81,7 @@ func TestTurns(t *testing.T) {
 			order = append(order, h.Op)
 		}
 	}
-	assert.DeepEqual(t, order, []iwarp.Opcode{iwarp.OpSend, iwarp.OpReadResponse, iwarp.OpSend, iwarp.OpReadResponse})
+	assert.DeepEqual(t, order, slices.Repeat([]iwarp.Opcode{iwarp.OpSend, iwarp.OpReadResponse}, readDepth))
 	p.Close()
 	s.expect(fabric.EventDisconnected)
 	assert.NilError(t, mr.Close())
