@@ -119,16 +119,51 @@ func TestRecvQueueTakesTwo(t *testing.T) {
 	assert.Equal(t, len(r.waiters), 1)
 }
 
-// TestRecvQueueBadBatch: the receives of a batch before a bad one wake who waits.
+// TestRecvQueueBadBatch: the receives of a batch before a bad one, or before the one that finds the
+// queue full, wake who waits.
 func TestRecvQueueBadBatch(t *testing.T) {
+	for _, bad := range []fabric.RecvWR{{NumSGE: 2}, {}} {
+		var r recvQueue
+		r.init(1, 1)
+		w := new(waits)
+		assert.Assert(t, !r.await(w))
+		n, err := r.push("post_recv", []fabric.RecvWR{{}, bad}, make([]fabric.SGE, 2))
+		assert.Assert(t, err != nil)
+		assert.Equal(t, n, 1)
+		assert.Equal(t, int(w.woken.Load()), 1)
+	}
+}
+
+// TestRecvQueueForget: a forgotten sender is not woken, at any place among those that wait.
+func TestRecvQueueForget(t *testing.T) {
+	for gone := range 3 {
+		var r recvQueue
+		r.init(4, 1)
+		var all [3]*waits
+		for i := range all {
+			all[i] = new(waits)
+			assert.Assert(t, !r.await(all[i]))
+		}
+		r.forget(all[gone])
+		post(t, &r, len(all))
+		for i, w := range all {
+			assert.Equal(t, w.woken.Load() == 0, i == gone, "sender %d without %d", i, gone)
+		}
+	}
+}
+
+// TestRecvQueueLimit: an armed limit is reported once, by the first pop that leaves fewer receives.
+func TestRecvQueueLimit(t *testing.T) {
 	var r recvQueue
 	r.init(4, 1)
-	w := new(waits)
-	assert.Assert(t, !r.await(w))
-	n, err := r.push("post_recv", []fabric.RecvWR{{}, {NumSGE: 2}}, make([]fabric.SGE, 2))
-	assert.Assert(t, err != nil)
-	assert.Equal(t, n, 1)
-	assert.Equal(t, int(w.woken.Load()), 1)
+	post(t, &r, 4)
+	r.limit = 3
+	for _, want := range []bool{false, true, false, false} {
+		var rx receive
+		ok, low := r.pop(&rx, nil)
+		assert.Assert(t, ok)
+		assert.Equal(t, low, want)
+	}
 }
 
 // TestRecvQueueOrder: senders are woken in the order in which they began to wait, as long as there

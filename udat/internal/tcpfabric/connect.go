@@ -40,21 +40,18 @@ func (c *conn) attempt(ctx context.Context, private []byte) {
 			c.Fail(softnic.Connecting, failure)
 			return
 		}
-		stop := context.AfterFunc(ctx, func() { tcp.SetDeadline(past) })
+		// Close, and not a deadline: the set-up sets its own deadlines.
+		stop := context.AfterFunc(ctx, func() { tcp.Close() })
 		reply, ev := c.ask(tcp, revision, private)
-		if ev == nil && !stop() {
-			ev = &fabric.ConnEvent{Kind: fabric.EventFailed, Err: softnic.ErrLeft}
-		}
+		stop()
 		switch {
 		case ev == nil:
 			c.answered(tcp, reply)
 			return
 		case revision == 2 && reply.Revision == 1: // a peer that supports RFC 5044 only: try again with revision 1
-			stop()
 			tcp.Close()
 			continue
 		}
-		stop()
 		tcp.Close()
 		c.Fail(softnic.Connecting, *ev)
 		return

@@ -1,11 +1,13 @@
 package tcpfabric
 
 import (
+	"errors"
 	"net"
 	"testing"
 	"time"
 
 	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/softnic"
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 	"gotest.tools/v3/assert"
 )
@@ -137,7 +139,7 @@ func TestForeignReplies(t *testing.T) {
 }
 
 // TestForeignAccepts: if a peer that is not of this library has accepted, and does not announce its
-// first frame, this end sends at once.
+// first frame, this end sends at once. It posts nothing that only ends of this library have.
 func TestForeignAccepts(t *testing.T) {
 	v := newVictim(t)
 	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -154,6 +156,11 @@ func TestForeignAccepts(t *testing.T) {
 		assert.NilError(t, c.SetDeadline(time.Now().Add(patience)))
 		ev := <-i.events
 		assert.Equal(t, ev.Kind, fabric.EventEstablished, "%v", ev.Err)
+		for _, op := range []fabric.Opcode{fabric.OpWriteImm, fabric.OpSendImm, fabric.OpCmpSwap, fabric.OpFetchAdd} {
+			_, err := i.qp.PostSend([]fabric.SendWR{{Opcode: op}}, nil)
+			assert.ErrorIs(t, err, fabric.ErrNotSupported)
+			assert.ErrorIs(t, err, errForeign)
+		}
 		i.post(fabric.SendWR{Opcode: fabric.OpSend}, 8)
 		i.ends(1)
 		h, payload := (&peer{Conn: c, t: t}).read()
@@ -162,4 +169,39 @@ func TestForeignAccepts(t *testing.T) {
 		c.Close()
 		i.close()
 	}
+}
+
+// TestForeignInvalidates: a peer that is not of this library may invalidate a window's key, once,
+// and the connection goes on.
+func TestForeignInvalidates(t *testing.T) {
+	v := newVictim(t)
+	p := v.dial()
+	p.connect(setup(0))
+	s := v.session()
+	s.expect(fabric.EventEstablished)
+	mw, err := v.pd.AllocMW()
+	assert.NilError(t, err)
+	mem, mr := v.region(8, fabric.LocalWrite|fabric.WindowBind)
+	defer func() { assert.NilError(t, errors.Join(mw.Close(), mr.Close())) }()
+	key, err := s.qp.Bind(mw, fabric.BindWR{MR: mr, Addr: addressOf(mem), Length: 8, Access: fabric.RemoteWrite})
+	assert.NilError(t, err)
+	l := linkOf(s.qp.(*softnic.QP))
+	within(t, "the window is not bound", func() bool { return l.qp.Sends().Len() == 0 })
+	for n, op := range []iwarp.Opcode{iwarp.OpSendInv, iwarp.OpSend} {
+		p.write(iwarp.Header{Op: op, Last: true, MSN: uint32(n) + 1, Word: key}, []byte("some"))
+		var wcs [1]fabric.WC
+		within(t, "the send does not come", func() bool {
+			got, err := v.cq.Poll(wcs[:], 1)
+			assert.NilError(t, err)
+			return got > 0 && wcs[0].Opcode == fabric.OpWCRecv
+		})
+		assert.Equal(t, wcs[0].Status, fabric.StatusSuccess)
+		assert.Equal(t, wcs[0].Flags&fabric.WCWithInv != 0, op == iwarp.OpSendInv)
+	}
+	p.write(iwarp.Header{Op: iwarp.OpSendInv, Last: true, MSN: 3, Word: key}, []byte("some"))
+	reason, told := p.terminated()
+	assert.Assert(t, told)
+	assert.Equal(t, reason, iwarp.FaultInvalidate)
+	p.Close()
+	s.expect(fabric.EventDisconnected)
 }

@@ -1,11 +1,13 @@
 package tcpfabric
 
 import (
+	"encoding/binary"
 	"math"
 	"slices"
 	"testing"
 
 	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/softnic"
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 	"gotest.tools/v3/assert"
 )
@@ -107,7 +109,7 @@ func TestHostileOwnEnd(t *testing.T) {
 }
 
 // TestWaitingSends: a peer of this library whose sends find no receive gets ControlNotReady once,
-// whatever it sends after that. None of it is executed.
+// whatever it sends after that. None of it is executed. A resume of another request is refused.
 func TestWaitingSends(t *testing.T) {
 	v := newVictim(t)
 	p := v.dial()
@@ -119,7 +121,7 @@ func TestWaitingSends(t *testing.T) {
 	}
 	p.write(iwarp.Header{Op: iwarp.OpWrite, Last: true, Key: v.mr.RKey(), Offset: v.at(0)}, []byte("written"))
 	p.write(control(2, iwarp.ControlResume, receives+1), nil) // not the request that ControlReady names
-	told := 0
+	told, refused := 0, false
 	for {
 		h, payload, err := p.readFrame()
 		if err != nil {
@@ -133,12 +135,81 @@ func TestWaitingSends(t *testing.T) {
 			term, err := iwarp.ParseTerminate(payload)
 			assert.NilError(t, err)
 			assert.Equal(t, term, iwarp.FaultOperation)
+			refused = true
 		}
 	}
 	p.Close()
 	assert.Equal(t, told, 1)
+	assert.Assert(t, refused)
 	assert.Assert(t, string(v.room()[:7]) != "written")
 	s.over()
 	v.unharmed()
 	v.serves()
+}
+
+// TestHostileNotReady: a peer says once that a send waits for a receive, and then that there is one
+// for this send.
+func TestHostileNotReady(t *testing.T) {
+	v := newVictim(t)
+	for name, frames := range map[string][]iwarp.Header{
+		"not ready for what it has executed": {control(2, iwarp.ControlNotReady, 1)},
+		"not ready twice":                    {control(2, iwarp.ControlNotReady, 0), control(3, iwarp.ControlNotReady, 0)},
+		"ready for a later send":             {control(2, iwarp.ControlNotReady, 0), control(3, iwarp.ControlReady, 1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := *v
+			w.t = t
+			p, s := w.joined()
+			_, err := s.qp.PostSend([]fabric.SendWR{{Opcode: fabric.OpSend}}, nil)
+			assert.NilError(t, err)
+			h, _ := p.read()
+			assert.Equal(t, h.Op, iwarp.OpSend)
+			l := linkOf(s.qp.(*softnic.QP))
+			l.inTurn(func() { // one after the other, before this end prepares to send again
+				for _, h := range frames {
+					p.write(h, nil)
+				}
+				within(t, "they are not refused", l.refusing.Load)
+			})
+			reason, told := p.terminated()
+			assert.Assert(t, told)
+			assert.Equal(t, reason, iwarp.FaultOperation)
+			p.Close()
+			s.over()
+		})
+	}
+}
+
+// TestAnswersToWaitingSends: while a peer's send waits for a receive, the peer's answers are used,
+// and its other requests ignored.
+func TestAnswersToWaitingSends(t *testing.T) {
+	v := newVictim(t)
+	p, s := v.joined()
+	for i := range uint32(receives + 1) {
+		p.write(send(i+1, 0, true), []byte("message"))
+	}
+	for h := (iwarp.Header{}); h.Control != iwarp.ControlNotReady; {
+		h, _ = p.read()
+	}
+	want := slices.Clone(v.room())
+	copy(want, "answered")
+	binary.NativeEndian.PutUint64(want[8:], 77)
+	for _, wr := range []fabric.SendWR{{ID: 98, Opcode: fabric.OpRead}, {ID: 99, Opcode: fabric.OpFetchAdd}} {
+		wr.NumSGE = 1
+		sge := fabric.SGE{Addr: v.at(int(wr.ID-98) * 8), Length: 8, LKey: v.mr.LKey()}
+		_, err := s.qp.PostSend([]fabric.SendWR{wr}, []fabric.SGE{sge})
+		assert.NilError(t, err)
+	}
+	p.write(iwarp.Header{Op: iwarp.OpWrite, Last: true, Key: v.mr.RKey(), Offset: v.at(16)}, []byte("ignored"))
+	h, _ := p.read()
+	assert.Equal(t, h.Op, iwarp.OpReadRequest)
+	p.write(iwarp.Header{Op: iwarp.OpReadResponse, Last: true, Key: h.SinkKey, Offset: h.SinkOffset}, []byte("answered"))
+	h, _ = p.read()
+	assert.Equal(t, h.Op, iwarp.OpAtomicRequest)
+	p.write(iwarp.Header{Op: iwarp.OpAtomicResponse, MSN: 1, ID: h.ID, Value: 77}, nil)
+	l := linkOf(s.qp.(*softnic.QP))
+	within(t, "the requests do not complete", func() bool { return l.qp.Sends().Len() == 0 })
+	assert.DeepEqual(t, v.room(), want)
+	p.Close()
+	s.expect(fabric.EventDisconnected)
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/softnic"
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 	"gotest.tools/v3/assert"
 )
@@ -191,6 +192,44 @@ func TestHostileFrames(t *testing.T) {
 	}
 }
 
+// TestRefusedAtItsHeaders: a frame whose payload has no place is refused before all of it has come,
+// and nothing of it is written.
+func TestRefusedAtItsHeaders(t *testing.T) {
+	v := newVictim(t)
+	for _, c := range []struct {
+		h       iwarp.Header
+		payload int
+		want    iwarp.Fault
+	}{
+		{iwarp.Header{Op: iwarp.OpWrite, Last: true, Key: v.mr.RKey(), Offset: v.at(roomSize - 31)}, 32,
+			iwarp.FaultTaggedBounds},
+		{send(1, 0, true), receiveSize + 1, iwarp.FaultTooLong},
+	} {
+		p := v.dial()
+		p.connect(setup(0))
+		s := v.session()
+		before := slices.Clone(v.mem)
+		b := frame(c.h, make([]byte, c.payload), false)
+		p.bytes(b[:len(b)-c.payload/2])
+		reason, told := p.terminated()
+		assert.Assert(t, told)
+		assert.Equal(t, reason, c.want)
+		p.Close()
+		s.over()
+		if c.h.Op == iwarp.OpSend {
+			var wcs [1]fabric.WC
+			within(t, "the receive does not complete", func() bool {
+				n, err := v.cq.Poll(wcs[:], 1)
+				assert.NilError(t, err)
+				return n > 0 && wcs[0].Status != fabric.StatusFlush
+			})
+			assert.Equal(t, wcs[0].Status, fabric.StatusLocalLength)
+		}
+		assert.DeepEqual(t, v.mem, before)
+	}
+	v.serves()
+}
+
 func faults(f ...iwarp.Fault) []iwarp.Fault { return f }
 
 // anything is for attacks that have no fault of their own.
@@ -278,13 +317,14 @@ func TestBytesOneByOne(t *testing.T) {
 	s := v.session()
 	slowly(frame(iwarp.Header{Op: iwarp.OpWrite, Last: true, Key: v.mr.RKey(), Offset: v.at(3)}, []byte("written"), true))
 	slowly(frame(send(1, 0, false), []byte("se"), true))
-	slowly(frame(send(1, 2, true), []byte("nt"), true))
 	slowly(frame(iwarp.Header{Op: iwarp.OpReadRequest, MSN: 1, SinkKey: 9, Key: v.mr.RKey(), Offset: v.at(3), Length: 7},
-		nil, true))
+		nil, true)) // another queue's message may come in between
+	slowly(frame(send(1, 2, true), []byte("nt"), true))
 	s.expect(fabric.EventEstablished)
 	h, payload := p.read()
 	assert.Equal(t, h.Op, iwarp.OpReadResponse)
 	assert.Equal(t, string(payload), "written")
+	within(t, "the send has not come", func() bool { return linkOf(s.qp.(*softnic.QP)).executed.Load() == 3 })
 	assert.Equal(t, string(v.mem[rxAt:rxAt+4]), "sent")
 	v.unharmed()
 }

@@ -20,10 +20,13 @@ func (l *link) inTurn(do func()) {
 	for !l.turns.CompareAndSwap(0, 1) {
 		runtime.Gosched()
 	}
+	defer func() { // also if do ends the test
+		for n := int64(1); !l.turns.CompareAndSwap(n, 0); {
+			n = l.turns.Load() // before the step, as in run: what comes during the step needs another
+			l.step()
+		}
+	}()
 	do()
-	for n := int64(1); !l.turns.CompareAndSwap(n, 0); n = l.turns.Load() {
-		l.step()
-	}
 }
 
 // within waits until a condition holds.

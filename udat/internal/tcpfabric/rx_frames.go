@@ -64,7 +64,7 @@ func (x *rx) frame(l *link, rest []byte) iwarp.Fault {
 		l.greeted.Store(true)
 		x.ready = true
 	}
-	if !h.Op.Tagged() && h.MO == 0 {
+	if !h.Op.Tagged() {
 		x.queues[h.Op.Queue()] = h.MSN
 	}
 	return fine
@@ -188,7 +188,7 @@ func (x *rx) finish(l *link) {
 		}
 	case iwarp.OpReadRequest, iwarp.OpAtomicRequest:
 		x.executed(l)
-	case iwarp.OpAtomicResponse, iwarp.OpControl, iwarp.OpTerminate:
+	case iwarp.OpAtomicResponse, iwarp.OpControl:
 	default:
 		if x.size += n; h.Last {
 			x.open = false
@@ -363,7 +363,6 @@ func (x *rx) control(l *link) iwarp.Fault {
 		l.segment.Store(int64(segment))
 		l.greeted.Store(true)
 		x.ready = true
-		x.greeted = true
 	case iwarp.ControlAck, iwarp.ControlNotReady:
 		starves := h.Control == iwarp.ControlNotReady
 		if starves && (executed == l.issued.Load() || l.held.Load()) || !l.acknowledged(executed) {

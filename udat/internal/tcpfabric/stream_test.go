@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -80,7 +81,7 @@ func TestTurns(t *testing.T) {
 			order = append(order, h.Op)
 		}
 	}
-	assert.DeepEqual(t, order, []iwarp.Opcode{iwarp.OpSend, iwarp.OpReadResponse, iwarp.OpSend, iwarp.OpReadResponse})
+	assert.DeepEqual(t, order, slices.Repeat([]iwarp.Opcode{iwarp.OpSend, iwarp.OpReadResponse}, readDepth))
 	p.Close()
 	s.expect(fabric.EventDisconnected)
 	assert.NilError(t, mr.Close())
@@ -175,6 +176,53 @@ func TestNothingAfterTerminate(t *testing.T) {
 	p.Close()
 	s.over()
 	assert.DeepEqual(t, v.room(), before)
+}
+
+// TestTerminated: a peer's terminate says why it refuses a request of this end. That request fails
+// with the status that fits. Without a request, the program hears of it as an event of the device.
+func TestTerminated(t *testing.T) {
+	v := newVictim(t)
+	for _, c := range []struct {
+		payload []byte
+		fault   iwarp.Fault
+		status  fabric.Status
+	}{
+		{[]byte{0x02, 0x07, 0, 0}, 0x0207, statusOf(0x0207)},
+		{[]byte{0x01, 0x01, 0, 0}, 0x0101, fabric.StatusRemoteAccess},
+		{[]byte{0x12, 0x02, 0, 0}, iwarp.FaultNoBuffer, fabric.StatusRNRExceeded},
+		{[]byte{0x12, 0x02}, iwarp.FaultStream, fabric.StatusRemoteOp}, // less than a reason
+	} {
+		for _, requests := range []int{0, 1} {
+			p, s := v.joined()
+			for range requests {
+				_, err := s.qp.PostSend([]fabric.SendWR{{ID: 99, Opcode: fabric.OpSend}}, nil)
+				assert.NilError(t, err)
+				h, _ := p.read()
+				assert.Equal(t, h.Op, iwarp.OpSend)
+			}
+			p.write(iwarp.Header{Op: iwarp.OpTerminate, MSN: 1}, c.payload)
+			if requests == 0 {
+				select {
+				case ev := <-v.reports:
+					assert.Equal(t, ev.Kind, fabric.AsyncQPFatal)
+					assert.Equal(t, ev.QP, s.qp)
+					assert.ErrorIs(t, ev.Err, c.fault)
+				case <-time.After(patience):
+					t.Fatal("no report")
+				}
+			} else {
+				var wcs [1]fabric.WC
+				within(t, "the request does not fail", func() bool {
+					n, err := v.cq.Poll(wcs[:], 1)
+					assert.NilError(t, err)
+					return n > 0 && wcs[0].ID == 99
+				})
+				assert.Equal(t, wcs[0].Status, c.status)
+			}
+			p.Close()
+			s.over()
+		}
+	}
 }
 
 // TestAnswerWithoutPlace: the answer to a read whose memory is no longer registered fails the read,

@@ -24,7 +24,7 @@ const (
 	roomSize    = 4096 // size of the room: the victim's region that a peer may read and write
 	receiveSize = 64
 	receives    = 4
-	readDepth   = 2
+	readDepth   = 3
 )
 
 // canary is the value of the victim's memory where no peer may write.
@@ -46,6 +46,7 @@ type victim struct {
 	rx       fabric.MR
 	shared   fabric.SRQ // the receive queue of all sessions; nil: each has a filled queue of its own
 	accepted chan *session
+	reports  chan fabric.AsyncEvent // of the device
 }
 
 // session is the victim's end of one connection.
@@ -70,8 +71,9 @@ func newVictim(t *testing.T) *victim {
 
 func newVictimWith(t *testing.T, o fabric.Options) *victim {
 	t.Helper()
-	v := &victim{t: t, accepted: make(chan *session, 1024), mem: bytes.Repeat([]byte{canary}, memEnd)}
-	v.dev = openDevice(t, o, nil)
+	v := &victim{t: t, accepted: make(chan *session, 1024), mem: bytes.Repeat([]byte{canary}, memEnd),
+		reports: make(chan fabric.AsyncEvent, 1024)}
+	v.dev = openDevice(t, o, func(ev fabric.AsyncEvent) { v.reports <- ev })
 	var err error
 	v.pd, err = v.dev.AllocPD()
 	assert.NilError(t, err)
@@ -227,7 +229,7 @@ func dial(t *testing.T, addr netip.AddrPort) *peer {
 // setup is the request of a peer that is not of this library. options is what a case changes in the
 // request.
 func setup(options int) iwarp.Setup {
-	s := iwarp.Setup{Revision: 2, CRC: options&withCRC != 0, Enhanced: true, In: 1, Out: readDepth}
+	s := iwarp.Setup{Revision: 2, CRC: options&withCRC != 0, Enhanced: true, In: readDepth, Out: readDepth}
 	if options&extended != 0 {
 		s.Extended = true
 	}
@@ -327,6 +329,7 @@ func (p *peer) terminated() (reason iwarp.Fault, told bool) {
 			}
 			return reason, told
 		}
+		assert.Assert(p.t, !told, "a frame after the terminate")
 		if h.Op == iwarp.OpTerminate {
 			term, err := iwarp.ParseTerminate(payload)
 			assert.NilError(p.t, err)
