@@ -3,6 +3,7 @@ package cverbs
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"syscall"
 	"testing"
 	"time"
@@ -138,6 +139,38 @@ func TestSendWithInvalidate(t *testing.T) {
 	assert.Equal(t, wc.Imm, key) // a key is not immediate data: no byte swap
 	a.send(SendWR{Opcode: OpRDMAWrite, RemoteAddr: b.mr.Addr(), RKey: key}, a.sge(0, 8))
 	assert.Equal(t, poll(t, a.scq, 1)[0].Status, WCRemAccessErr)
+}
+
+// A UD queue pair takes only sends. Any other request, and a bind, is refused before the driver sees
+// it: soft-RoCE's driver crashes on it.
+func TestUDOpcodes(t *testing.T) {
+	ctx := openRoCE(t)
+	notOnLoop(t, ctx)
+	e := newEnd(t, ctx, func(i *QPInit) { i.Type = QPTypeUD })
+	e.connect(e)
+	ah := closing[*AH](t)(e.pd.CreateAH(e.path(0).AH))
+	for op := range OpAtomicWrite + 1 {
+		n, err := e.qp.PostSend([]SendWR{{Opcode: op, Flags: SendSignaled, NumSGE: 1, RemoteAddr: 8, RKey: 1, AH: ah.Handle(),
+			RemoteQPN: e.qp.Num()}}, []SGE{e.sge(0, 8)})
+		if op == OpSend || op == OpSendWithImm {
+			assert.NilError(t, err)
+			e.sent()
+			continue
+		}
+		isErr(t, err, syscall.EINVAL)
+		assert.ErrorContains(t, err, fmt.Sprintf("does not support opcode %v on a queue pair of type UD", op))
+		assert.Equal(t, n, 0)
+	}
+	for _, typ := range []MWType{MWType1, MWType2} {
+		mw, err := e.pd.AllocMW(typ)
+		if errors.Is(err, ErrNotSupported) {
+			t.Skip(err)
+		}
+		closing[*MW](t)(mw, err)
+		_, err = e.qp.BindMW(mw, BindWR{MR: e.mr, Addr: e.mr.Addr(), Length: 8, Access: AccessRemoteRead})
+		isErr(t, err, syscall.EINVAL)
+		assert.ErrorContains(t, err, "type UD")
+	}
 }
 
 // Datagrams reach the destination of the address handle. The 40 bytes of the global route header
