@@ -111,7 +111,8 @@ func (q *QP) sendError(p C.struct_cv_posted, wrs []SendWR, nsges int) error {
 		if q.ops != 0 {
 			return badArg("ibv_wr_start", "request %d: %v is not among the SendOps of the queue pair", p.n, w.Opcode)
 		}
-		return badArg(verb, "request %d: PostSend does not support opcode %v on a queue pair of type %v", p.n, w.Opcode, q.typ)
+		return badArg(verb, "request %d: PostSend does not support opcode %v on a queue pair of type %v", p.n, w.Opcode,
+			q.typ)
 	case C.CV_BAD_HEADER:
 		return badArg("ibv_wr_send_tso", "request %d: its first segment is the header, of at most %d bytes", p.n,
 			math.MaxUint16)

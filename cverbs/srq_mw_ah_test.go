@@ -65,6 +65,8 @@ func TestSRQ(t *testing.T) {
 	isErr(t, err, syscall.EINVAL)
 	_, err = pd.CreateSRQ(SRQInit{MaxWR: 0, MaxSGE: 1})
 	assert.ErrorContains(t, err, "MaxWR 0")
+	_, err = pd.CreateSRQ(SRQInit{MaxWR: 1 << 30, MaxSGE: 1})
+	assert.ErrorContains(t, err, "DeviceAttr.MaxSRQWR")
 
 	isErr(t, srq.Close(), ErrInUse)
 	assert.ErrorContains(t, srq.Close(), "close SRQ: in use by 2 QP")
@@ -141,8 +143,8 @@ func TestSendWithInvalidate(t *testing.T) {
 	assert.Equal(t, poll(t, a.scq, 1)[0].Status, WCRemAccessErr)
 }
 
-// A UD queue pair takes only sends. Any other request, and a bind, is refused before the driver sees
-// it: soft-RoCE's driver crashes on it.
+// A UD queue pair takes only sends. Any other request, and a bind, is refused before the driver
+// sees it: soft-RoCE's driver crashes on it.
 func TestUDOpcodes(t *testing.T) {
 	ctx := openRoCE(t)
 	notOnLoop(t, ctx)
@@ -189,6 +191,9 @@ func datagrams(t *testing.T, ctx *Context, ud func(*QPInit)) {
 		assert.NilError(t, e.qp.ToRTR(QPAttr{}))
 		assert.NilError(t, e.qp.ToRTS(QPAttr{}))
 	}
+	_, err := a.pd.CreateAH(AHAttr{Port: 1, IsGlobal: true, DGID: a.path(0).AH.DGID, SGIDIndex: 250})
+	isErr(t, err, syscall.ENODATA)
+	assert.ErrorContains(t, err, "from SGIDIndex 250 of port 1")
 	ah := closing[*AH](t)(a.pd.CreateAH(a.path(0).AH))
 	b.recv(1, b.sge(0, 140))
 	fill(a.buf[:100], 5)
