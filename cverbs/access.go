@@ -25,7 +25,7 @@ var accessNames = []bitName{
 // String joins the names of the flags with |.
 //
 // Extension.
-func (a AccessFlags) String() string { return bitNames(accessNames, uint32(a)) }
+func (a AccessFlags) String() string { return bitNames(accessNames, a) }
 
 // MWType is the kind of a memory window.
 type MWType uint32

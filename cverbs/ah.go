@@ -5,6 +5,8 @@ package cverbs
 // #include "shim.h"
 import "C"
 
+import "fmt"
+
 // AH is an address handle: the path to a datagram destination.
 type AH struct {
 	life  life
@@ -12,6 +14,8 @@ type AH struct {
 }
 
 // CreateAH creates an address handle. On RoCE attr.IsGlobal, DGID and SGIDIndex must be set.
+// Errors: EINVAL for a wrong port, and on RoCE without IsGlobal; ENODATA for an empty entry of the
+// GID table; ENETUNREACH if no route leads to DGID.
 //
 // Implements: ibv_create_ah.
 func (p *PD) CreateAH(attr AHAttr) (*AH, error) {
@@ -24,7 +28,8 @@ func (p *PD) CreateAH(attr AHAttr) (*AH, error) {
 	token, err := C.cv_ah_create(p.c, &c)
 	if token == 0 {
 		a.life.abort()
-		return nil, &Error{Verb: "ibv_create_ah", Errno: errnoOf(err)}
+		return nil, &Error{Verb: "ibv_create_ah", Errno: errnoOf(err), Advice: fmt.Sprintf(
+			"to DGID %v, from SGIDIndex %d of port %d; IsGlobal is %v", attr.DGID, attr.SGIDIndex, attr.Port, attr.IsGlobal)}
 	}
 	a.token = uint64(token)
 	a.life.open()

@@ -86,6 +86,10 @@ func addrError(err error, addr netip.AddrPort) error {
 	switch e.Errno {
 	case syscall.ENODEV, syscall.EADDRNOTAVAIL:
 		e.Advice += " belongs to no RDMA device of this host"
+	case syscall.EINVAL:
+		if addr.Addr().IsLinkLocalUnicast() && addr.Addr().Is6() && addr.Addr().Zone() == "" {
+			e.Advice += ": a link-local address needs a zone, the network interface, as in fe80::1%eth0"
+		}
 	case syscall.EACCES:
 		e.Advice += ": ports below 1024 need CAP_NET_BIND_SERVICE"
 	case syscall.EADDRINUSE:

@@ -3,6 +3,8 @@
 package cverbs
 
 import (
+	"net/netip"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -26,5 +28,27 @@ func TestConnParamExplain(t *testing.T) {
 		if err = p.explain(other, 0, ""); err != nil {
 			assert.Equal(t, err.Error(), before)
 		}
+	}
+}
+
+// A link-local address without a zone is the likely cause of EINVAL.
+func TestAddrErrorZone(t *testing.T) {
+	for addr, zone := range map[string]bool{"[fe80::1]:7": true, "[fe80::1%1]:7": false, "169.254.0.1:7": false,
+		"[fd98::1]:7": false} {
+		err := addrError(&Error{Errno: syscall.EINVAL}, netip.MustParseAddrPort(addr))
+		assert.ErrorContains(t, err, addr)
+		assert.Equal(t, strings.Contains(err.Error(), "needs a zone"), zone, addr)
+	}
+}
+
+// The error of a queue pair that the device refuses names what the caller asked for beyond a type.
+func TestCreateQPError(t *testing.T) {
+	for want, init := range map[string]QPInit{
+		"(the device has no UD queue pairs)":                   {Type: QPTypeUD},
+		"(the device has no UD queue pairs with SendOps SEND)": {Type: QPTypeUD, SendOps: WithSend},
+		"no UD queue pairs with these fields of QPInit: CreateFlags 0x2": {Type: QPTypeUD,
+			CreateFlags: QPCreateBlockSelfMcastLB},
+	} {
+		assert.ErrorContains(t, createQPError("v", syscall.EOPNOTSUPP, &init), want)
 	}
 }

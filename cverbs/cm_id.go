@@ -223,7 +223,12 @@ func (id *CMID) reject(name string, data []byte, call func(*C.uint8_t, C.uint32_
 	if len(data) > math.MaxUint8 {
 		return badArg(cmRules[name].verb, "%d bytes of private data, at most %d", len(data), math.MaxUint8)
 	}
-	return id.callBound(name, func() C.int { return call(bytePtr(data), C.uint32_t(len(data))) })
+	err := id.callBound(name, func() C.int { return call(bytePtr(data), C.uint32_t(len(data))) })
+	if len(data) > rejectPrivate {
+		p := ConnParam{PrivateData: data}
+		return p.explain(err, rejectPrivate, "")
+	}
+	return err
 }
 
 // Establish completes a connection on the active side. Call it after CONNECT_RESPONSE, once the
@@ -505,10 +510,11 @@ func goConnParam(c *C.struct_cv_conn) ConnParam {
 	}
 }
 
-// The bytes of private data that every device can carry in a request and in a reply.
+// The bytes of private data that every device can carry in a request, a reply and a reject.
 const (
 	requestPrivate = 56
 	replyPrivate   = 196
+	rejectPrivate  = 148
 )
 
 // explain adds the likely cause to an EINVAL of the kernel. limit is the limit of the private data

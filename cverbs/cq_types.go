@@ -38,7 +38,7 @@ var cqFlagNames = []bitName{{1 << 0, "SINGLE_THREADED"}, {1 << 1, "IGNORE_OVERRU
 // String joins the names of the flags with |.
 //
 // Extension.
-func (f CQFlags) String() string { return bitNames(cqFlagNames, uint32(f)) }
+func (f CQFlags) String() string { return bitNames(cqFlagNames, f) }
 
 // WCFields selects the fields of WC and WCEx that polls of an extended completion queue read. ID,
 // Status, Opcode, VendorErr and Flags need no bit. QPNum is read in every completion, the two times
@@ -77,7 +77,7 @@ var wcFieldNames = []bitName{
 // String joins the names of the fields with |.
 //
 // Extension.
-func (f WCFields) String() string { return bitNames(wcFieldNames, uint32(f)) }
+func (f WCFields) String() string { return bitNames(wcFieldNames, f) }
 
 // WCEx is one completion of an extended queue: a flat struct of 88 bytes with the same layout in C.
 // A field that CQInit.Fields did not select is 0. If Status is not WCSuccess, only ID, Status,

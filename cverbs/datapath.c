@@ -118,6 +118,8 @@ static int convert_rest(const struct ibv_qp *qp, const struct cv_send_wr *w, str
 {
 	if (qp->qp_type == IBV_QPT_XRC_SEND)
 		o->qp_type.xrc.remote_srqn = w->remote_qpn;
+	else if (qp->qp_type == IBV_QPT_UD && w->opcode != IBV_WR_SEND && w->opcode != IBV_WR_SEND_WITH_IMM)
+		return CV_BAD_OPCODE; // rxe follows the address handle of every request, also where the request has none
 	switch (w->opcode) {
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
 		o->imm_data = htonl(w->imm);

@@ -51,6 +51,13 @@ const (
 	AtomicGlob AtomicCap = 2
 )
 
+var atomicCapNames = map[AtomicCap]string{AtomicNone: "NONE", AtomicHCA: "HCA", AtomicGlob: "GLOB"}
+
+// String returns the verbs name without its prefix.
+//
+// Extension.
+func (a AtomicCap) String() string { return enumName(atomicCapNames, a, "AtomicCap") }
+
 // DeviceCaps are capability bits of a device.
 type DeviceCaps uint64
 
@@ -66,6 +73,21 @@ const (
 	DeviceMemWindow2B  DeviceCaps = 1 << 24 // type 2B
 	DeviceManagedSteer DeviceCaps = 1 << 29
 )
+
+var deviceCapNames = []bitName{
+	{1 << 0, "RESIZE_MAX_WR"}, {1 << 1, "BAD_PKEY_CNTR"}, {1 << 2, "BAD_QKEY_CNTR"}, {1 << 3, "RAW_MULTI"},
+	{1 << 4, "AUTO_PATH_MIG"}, {1 << 5, "CHANGE_PHY_PORT"}, {1 << 6, "UD_AV_PORT_ENFORCE"}, {1 << 7, "CURR_QP_STATE_MOD"},
+	{1 << 8, "SHUTDOWN_PORT"}, {1 << 9, "INIT_TYPE"}, {1 << 10, "PORT_ACTIVE_EVENT"}, {1 << 11, "SYS_IMAGE_GUID"},
+	{1 << 12, "RC_RNR_NAK_GEN"}, {1 << 13, "SRQ_RESIZE"}, {1 << 14, "N_NOTIFY_CQ"}, {1 << 17, "MEM_WINDOW"},
+	{1 << 18, "UD_IP_CSUM"}, {1 << 20, "XRC"}, {1 << 21, "MEM_MGT_EXTENSIONS"}, {1 << 23, "MEM_WINDOW_TYPE_2A"},
+	{1 << 24, "MEM_WINDOW_TYPE_2B"}, {1 << 25, "RC_IP_CSUM"}, {1 << 26, "RAW_IP_CSUM"},
+	{1 << 29, "MANAGED_FLOW_STEERING"},
+}
+
+// String joins the names of the bits with |.
+//
+// Extension.
+func (c DeviceCaps) String() string { return bitNames(deviceCapNames, c) }
 
 // DeviceAttr holds a device's limits and properties. All processes together share the limits on the
 // number of objects, such as MaxQP, and MaxDMSize.

@@ -43,19 +43,20 @@
 // Every object has a Close, which any goroutine may call at any time. Close waits for the calls in
 // flight on the object, then destroys the object. While other objects use the object, Close
 // destroys nothing and returns [ErrInUse] with their kinds. Every call on a closed object, a second
-// Close included, returns [ErrClosed]. A nil object and the zero value count as closed. If the
-// kernel refuses to destroy the object, Close returns the error. The object then remains open,
-// except a [Context] or a channel, which counts as closed. Calls that other goroutines made during
-// this Close have failed with ErrClosed. A second Close waits for the first one, and tries again if
-// the object is still open. The garbage collector closes nothing.
+// Close included, returns [ErrClosed], or EINVAL if its arguments are wrong for any object. A nil
+// object and the zero value count as closed. If the kernel refuses to destroy the object, Close
+// returns the error. The object then remains open, except a [Context] or a channel, which counts as
+// closed. Calls that other goroutines made during this Close have failed with ErrClosed. A second
+// Close waits for the first one, and tries again if the object is still open. The garbage collector
+// closes nothing.
 //
 // # Concurrency
 //
-// All functions and methods may be called from any number of goroutines at once, with two
+// All functions and methods may be called from any number of goroutines at once, with three
 // exceptions: the caller must serialize the use of queues of a thread domain
-// ([PD.AllocParentDomain]), and of completion queues with [CQSingleThreaded]. Posts to any other
-// queue are serialized by the driver. The memory of a posted request belongs to the device until
-// its completion has been polled.
+// ([PD.AllocParentDomain]), and of completion queues with [CQSingleThreaded]; and during [MR.Rereg]
+// nothing else may use the region. Posts to any other queue are serialized by the driver. The
+// memory of a posted request belongs to the device until its completion has been polled.
 //
 // # Errors
 //

@@ -76,4 +76,8 @@ func TestNames(t *testing.T) {
 	assert.Equal(t, QPTypeUD.String(), "UD")
 	assert.Equal(t, MTU4096.Bytes(), 4096)
 	assert.Equal(t, MTU(9).Bytes(), 0)
+	assert.Equal(t, MTU1024.String()+MTU(9).String(), "1024MTU(9)")
+	assert.Equal(t, AtomicHCA.String(), "HCA")
+	assert.Equal(t, (DeviceXRC | DeviceMemWindow2B | 1<<40).String(), "XRC|MEM_WINDOW_TYPE_2B|0x10000000000")
+	assert.Equal(t, (WithSend | WithAtomicWrite).String(), "SEND|ATOMIC_WRITE")
 }

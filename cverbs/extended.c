@@ -209,6 +209,14 @@ static void add(struct ibv_qp_ex *x, const struct cv_send_wr *w, struct ibv_sge 
 		ibv_wr_set_sge_list(x, n, sg);
 }
 
+// Ends a chain. Returns 0 or an errno. rxe has another errno for a full queue than ibv_post_send.
+static int complete(struct ibv_qp_ex *x)
+{
+	int rc = positive(ibv_wr_complete(x));
+
+	return rc == ENOSPC ? ENOMEM : rc;
+}
+
 int cv_bind_mw_ex(struct ibv_qp *qp, struct ibv_mw *mw, uint64_t id, uint32_t flags,
 	const struct ibv_mw_bind_info *info, uint32_t rkey)
 {
@@ -218,7 +226,7 @@ int cv_bind_mw_ex(struct ibv_qp *qp, struct ibv_mw *mw, uint64_t id, uint32_t fl
 	x->wr_id = id;
 	x->wr_flags = flags;
 	ibv_wr_bind_mw(x, mw, rkey, info);
-	return positive(ibv_wr_complete(x));
+	return complete(x);
 }
 
 struct cv_posted cv_post_send_ex(const uintptr_t *gate, const struct cv_send_wr *wr, uint32_t n, struct ibv_sge *sg,
@@ -246,7 +254,7 @@ struct cv_posted cv_post_send_ex(const uintptr_t *gate, const struct cv_send_wr 
 			ibv_wr_start(x);
 			for (i = 0; i < k; i++)
 				add(x, &wr[p.n + i], sg, ops);
-			rc = positive(ibv_wr_complete(x));
+			rc = complete(x);
 			if (rc) {
 				p.rc = rc;
 				break;

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"syscall"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -251,4 +252,25 @@ func TestExtendedTurn(t *testing.T) {
 	a.sent()
 	b.received()
 	assert.Assert(t, bytes.Equal(a.buf[:8], b.buf[:8]))
+}
+
+// A chain that the send queue has no room for returns ENOMEM, as on an ordinary queue pair, and
+// nothing of it is posted.
+func TestExtendedFull(t *testing.T) {
+	ctx, init := openExtended(t), func(i *QPInit) { i.SendOps = WithSend }
+	a, _ := newPair(t, ctx, init)
+	sends := make([]SendWR, 128)
+	for range 1 + int(a.qp.Cap().MaxSendWR)/len(sends) { // the peer has no receives
+		for i := range sends {
+			sends[i] = SendWR{Opcode: OpSend, NumSGE: 1}
+		}
+		n, err := a.qp.PostSend(sends, []SGE{a.sge(0, 8)})
+		if err != nil {
+			isErr(t, err, syscall.ENOMEM)
+			assert.ErrorContains(t, err, "is full")
+			assert.Equal(t, n, 0)
+			return
+		}
+	}
+	t.Fatal("a full queue took everything")
 }

@@ -71,4 +71,4 @@ var odpOpNames = []bitName{{1 << 0, "SEND"}, {1 << 1, "RECV"}, {1 << 2, "WRITE"}
 // String joins the names of the operations with |.
 //
 // Extension.
-func (o ODPOps) String() string { return bitNames(odpOpNames, uint32(o)) }
+func (o ODPOps) String() string { return bitNames(odpOpNames, o) }

@@ -76,8 +76,9 @@ func (w *MW) Close() error {
 // it is bound again, by OpLocalInv or by the peer's OpSendWithInv. After a bind that was flushed,
 // soft-RoCE may refuse the window's next bind with WCMWBindErr; allocate another window then.
 //
-// Errors: EINVAL for a range outside the region, and if the queue pair is not in RTS, SQD, SQE or
-// ERR; EPERM if the window, the region and the queue pair are not of one protection domain.
+// Errors: EINVAL for a range outside the region, and if the queue pair is not RC, UC or XRC_SEND,
+// or not in RTS, SQD, SQE or ERR; EPERM if the window, the region and the queue pair are not of one
+// protection domain.
 //
 // Implements: ibv_bind_mw, ibv_inc_rkey, ibv_post_send, ibv_wr_bind_mw.
 func (q *QP) BindMW(mw *MW, wr BindWR) (rkey uint32, err error) {
@@ -101,6 +102,9 @@ func (q *QP) BindMW(mw *MW, wr BindWR) (rkey uint32, err error) {
 		return 0, ErrClosed
 	}
 	defer q.life.leave()
+	if q.typ != QPTypeRC && q.typ != QPTypeUC && q.typ != QPTypeXRCSend {
+		return 0, badArg(verb, "a queue pair of type %v binds no windows", q.typ)
+	}
 	if !mw.life.enter() {
 		return 0, ErrClosed
 	}

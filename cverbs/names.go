@@ -14,12 +14,13 @@ func enumName[T ~int32 | ~uint32 | ~uint8](names map[T]string, v T, kind string)
 }
 
 type bitName struct {
-	bit  uint32
+	bit  uint64
 	name string
 }
 
 // bitNames joins the names of the set bits with |; bits without a name appear in hexadecimal.
-func bitNames(names []bitName, v uint32) string {
+func bitNames[T ~uint16 | ~uint32 | ~uint64](names []bitName, bits T) string {
+	v := uint64(bits)
 	if v == 0 {
 		return "0"
 	}

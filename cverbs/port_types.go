@@ -44,7 +44,7 @@ var portCapNames = []bitName{
 // String joins the names of the bits with |.
 //
 // Extension.
-func (c PortCaps) String() string { return bitNames(portCapNames, uint32(c)) }
+func (c PortCaps) String() string { return bitNames(portCapNames, c) }
 
 // PortCaps2 are more capability bits of a port.
 type PortCaps2 uint16
@@ -69,7 +69,7 @@ var portCap2Names = []bitName{
 // String joins the names of the bits with |.
 //
 // Extension.
-func (c PortCaps2) String() string { return bitNames(portCap2Names, uint32(c)) }
+func (c PortCaps2) String() string { return bitNames(portCap2Names, c) }
 
 // PCIAtomicSizes are the operand sizes with which the device can do an atomic operation on the
 // host's memory over PCI Express.
@@ -87,7 +87,7 @@ var pciAtomicNames = []bitName{{1 << 0, "4_BYTE"}, {1 << 1, "8_BYTE"}, {1 << 2, 
 // String joins the names of the sizes with |.
 //
 // Extension.
-func (s PCIAtomicSizes) String() string { return bitNames(pciAtomicNames, uint32(s)) }
+func (s PCIAtomicSizes) String() string { return bitNames(pciAtomicNames, s) }
 
 // TransportType is the transport of a device.
 type TransportType int32

@@ -31,8 +31,9 @@ func cSGE(s []SGE) (*C.struct_ibv_sge, C.uint32_t) {
 // was posted. Both slices may be reused after the call. PostSend does not allocate.
 //
 // Errors: EINVAL, with the request's index, for segments outside sges, more segments than the queue
-// pair takes, an unsupported opcode, a closed address handle, or a queue pair that is not in RTS,
-// SQD, SQE or ERR; ENOMEM when the send queue is full; ErrClosed.
+// pair takes, an unsupported opcode (a UD queue pair takes only OpSend and OpSendWithImm), a closed
+// address handle, or a queue pair that is not in RTS, SQD, SQE or ERR; ENOMEM when the send queue
+// is full; ErrClosed.
 //
 // Implements: ibv_post_send, ibv_wr_start, ibv_wr_complete, ibv_wr_send, ibv_wr_send_imm,
 // ibv_wr_send_inv, ibv_wr_rdma_write, ibv_wr_rdma_write_imm, ibv_wr_rdma_read,
@@ -110,7 +111,8 @@ func (q *QP) sendError(p C.struct_cv_posted, wrs []SendWR, nsges int) error {
 		if q.ops != 0 {
 			return badArg("ibv_wr_start", "request %d: %v is not among the SendOps of the queue pair", p.n, w.Opcode)
 		}
-		return badArg(verb, "request %d: PostSend does not support opcode %v", p.n, w.Opcode)
+		return badArg(verb, "request %d: PostSend does not support opcode %v on a queue pair of type %v", p.n, w.Opcode,
+			q.typ)
 	case C.CV_BAD_HEADER:
 		return badArg("ibv_wr_send_tso", "request %d: its first segment is the header, of at most %d bytes", p.n,
 			math.MaxUint16)

@@ -136,7 +136,13 @@ func (q *QP) discard() {
 func createQPError(verb string, errno syscall.Errno, init *QPInit) error {
 	e := pinError(verb, errno, 0).(*Error)
 	switch {
-	case errno == syscall.EOPNOTSUPP && init.SendOps == 0:
+	case errno == syscall.EOPNOTSUPP && (init.CreateFlags != 0 || init.MaxTSOHeader != 0 || init.RSS != nil):
+		e.Advice = fmt.Sprintf("the device has no %v queue pairs with these fields of QPInit: CreateFlags %#x, "+
+			"MaxTSOHeader %d, RSS %v, SendOps %v", init.Type, uint32(init.CreateFlags), init.MaxTSOHeader, init.RSS != nil,
+			init.SendOps)
+	case errno == syscall.EOPNOTSUPP && init.SendOps != 0:
+		e.Advice = fmt.Sprintf("the device has no %v queue pairs with SendOps %v", init.Type, init.SendOps)
+	case errno == syscall.EOPNOTSUPP:
 		e.Advice = fmt.Sprintf("the device has no %v queue pairs", init.Type)
 	case errno == syscall.EINVAL:
 		e.Advice = fmt.Sprintf("%v with %+v may be beyond the device's limits (DeviceAttr.MaxQPWR, MaxSGE; inline data "+

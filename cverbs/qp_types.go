@@ -1,5 +1,10 @@
 package cverbs
 
+import (
+	"fmt"
+	"strconv"
+)
+
 // QPType is the transport service of a queue pair.
 type QPType uint32
 
@@ -42,7 +47,7 @@ var qpTypesNames = func() (names []bitName) {
 // String joins the names of the types with |.
 //
 // Extension.
-func (s QPTypes) String() string { return bitNames(qpTypesNames, uint32(s)) }
+func (s QPTypes) String() string { return bitNames(qpTypesNames, s) }
 
 // QPState is the state of a queue pair.
 type QPState uint32
@@ -105,6 +110,16 @@ func (m MTU) Bytes() int {
 		return 0
 	}
 	return 128 << m
+}
+
+// String returns the size in bytes, as a decimal number.
+//
+// Extension.
+func (m MTU) String() string {
+	if b := m.Bytes(); b != 0 {
+		return strconv.Itoa(b)
+	}
+	return fmt.Sprintf("MTU(%d)", uint32(m))
 }
 
 // QPCap holds the sizes of a queue pair. Devices round up.
@@ -176,6 +191,17 @@ const (
 	sendOpsKnown = 1<<11 - 1 | WithAtomicWrite
 )
 
+var sendOpNames = []bitName{
+	{1 << 0, "RDMA_WRITE"}, {1 << 1, "RDMA_WRITE_WITH_IMM"}, {1 << 2, "SEND"}, {1 << 3, "SEND_WITH_IMM"},
+	{1 << 4, "RDMA_READ"}, {1 << 5, "ATOMIC_CMP_AND_SWP"}, {1 << 6, "ATOMIC_FETCH_AND_ADD"}, {1 << 7, "LOCAL_INV"},
+	{1 << 8, "BIND_MW"}, {1 << 9, "SEND_WITH_INV"}, {1 << 10, "TSO"}, {1 << 12, "ATOMIC_WRITE"},
+}
+
+// String joins the names of the operations with |.
+//
+// Extension.
+func (o SendOps) String() string { return bitNames(sendOpNames, o) }
+
 // QPAttrMask selects fields of QPAttr.
 type QPAttrMask uint32
 
@@ -218,7 +244,7 @@ var qpAttrNames = []bitName{
 // String joins the names of the bits with |.
 //
 // Extension.
-func (m QPAttrMask) String() string { return bitNames(qpAttrNames, uint32(m)) }
+func (m QPAttrMask) String() string { return bitNames(qpAttrNames, m) }
 
 // QPAttr are the attributes of a queue pair: struct ibv_qp_attr.
 type QPAttr struct {

@@ -5,7 +5,11 @@ package cverbs
 // #include "shim.h"
 import "C"
 
-import "unsafe"
+import (
+	"fmt"
+	"syscall"
+	"unsafe"
+)
 
 // SRQ is a shared receive queue.
 type SRQ struct {
@@ -58,12 +62,21 @@ func (p *PD) CreateSRQ(init SRQInit) (*SRQ, error) {
 	if v == nil {
 		byHandle.srqs.remove(s.h)
 		s.life.abort()
-		return nil, pinError(verb, errnoOf(err), 0)
+		return nil, createSRQError(verb, errnoOf(err), &init)
 	}
 	s.c, s.maxSGE = v, max(uint32(a.attr.max_sge), init.MaxSGE)
 	s.gate.open(unsafe.Pointer(v))
 	s.life.open()
 	return s, nil
+}
+
+func createSRQError(verb string, errno syscall.Errno, init *SRQInit) error {
+	e := pinError(verb, errno, 0).(*Error)
+	if errno == syscall.EINVAL {
+		e.Advice = fmt.Sprintf("MaxWR %d or MaxSGE %d may be beyond the device's limit (DeviceAttr.MaxSRQWR, MaxSRQSGE)",
+			init.MaxWR, init.MaxSGE)
+	}
+	return e
 }
 
 // Num returns the queue's number. Senders of extended reliable connections set SendWR.RemoteQPN to

@@ -3,6 +3,7 @@ package cverbs
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"syscall"
 	"testing"
 	"time"
@@ -64,6 +65,8 @@ func TestSRQ(t *testing.T) {
 	isErr(t, err, syscall.EINVAL)
 	_, err = pd.CreateSRQ(SRQInit{MaxWR: 0, MaxSGE: 1})
 	assert.ErrorContains(t, err, "MaxWR 0")
+	_, err = pd.CreateSRQ(SRQInit{MaxWR: 1 << 30, MaxSGE: 1})
+	assert.ErrorContains(t, err, "DeviceAttr.MaxSRQWR")
 
 	isErr(t, srq.Close(), ErrInUse)
 	assert.ErrorContains(t, srq.Close(), "close SRQ: in use by 2 QP")
@@ -140,6 +143,38 @@ func TestSendWithInvalidate(t *testing.T) {
 	assert.Equal(t, poll(t, a.scq, 1)[0].Status, WCRemAccessErr)
 }
 
+// A UD queue pair takes only sends. Any other request, and a bind, is refused before the driver
+// sees it: soft-RoCE's driver crashes on it.
+func TestUDOpcodes(t *testing.T) {
+	ctx := openRoCE(t)
+	notOnLoop(t, ctx)
+	e := newEnd(t, ctx, func(i *QPInit) { i.Type = QPTypeUD })
+	e.connect(e)
+	ah := closing[*AH](t)(e.pd.CreateAH(e.path(0).AH))
+	for op := range OpAtomicWrite + 1 {
+		n, err := e.qp.PostSend([]SendWR{{Opcode: op, Flags: SendSignaled, NumSGE: 1, RemoteAddr: 8, RKey: 1, AH: ah.Handle(),
+			RemoteQPN: e.qp.Num()}}, []SGE{e.sge(0, 8)})
+		if op == OpSend || op == OpSendWithImm {
+			assert.NilError(t, err)
+			e.sent()
+			continue
+		}
+		isErr(t, err, syscall.EINVAL)
+		assert.ErrorContains(t, err, fmt.Sprintf("does not support opcode %v on a queue pair of type UD", op))
+		assert.Equal(t, n, 0)
+	}
+	for _, typ := range []MWType{MWType1, MWType2} {
+		mw, err := e.pd.AllocMW(typ)
+		if errors.Is(err, ErrNotSupported) {
+			t.Skip(err)
+		}
+		closing[*MW](t)(mw, err)
+		_, err = e.qp.BindMW(mw, BindWR{MR: e.mr, Addr: e.mr.Addr(), Length: 8, Access: AccessRemoteRead})
+		isErr(t, err, syscall.EINVAL)
+		assert.ErrorContains(t, err, "type UD")
+	}
+}
+
 // Datagrams reach the destination of the address handle. The 40 bytes of the global route header
 // precede the data.
 func TestUD(t *testing.T) {
@@ -156,6 +191,9 @@ func datagrams(t *testing.T, ctx *Context, ud func(*QPInit)) {
 		assert.NilError(t, e.qp.ToRTR(QPAttr{}))
 		assert.NilError(t, e.qp.ToRTS(QPAttr{}))
 	}
+	_, err := a.pd.CreateAH(AHAttr{Port: 1, IsGlobal: true, DGID: a.path(0).AH.DGID, SGIDIndex: 250})
+	isErr(t, err, syscall.ENODATA)
+	assert.ErrorContains(t, err, "from SGIDIndex 250 of port 1")
 	ah := closing[*AH](t)(a.pd.CreateAH(a.path(0).AH))
 	b.recv(1, b.sge(0, 140))
 	fill(a.buf[:100], 5)

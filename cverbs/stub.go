@@ -13,6 +13,8 @@ import "time"
 type AH struct{}
 
 // CreateAH creates an address handle. On RoCE attr.IsGlobal, DGID and SGIDIndex must be set.
+// Errors: EINVAL for a wrong port, and on RoCE without IsGlobal; ENODATA for an empty entry of the
+// GID table; ENETUNREACH if no route leads to DGID.
 //
 // Implements: ibv_create_ah.
 func (p *PD) CreateAH(attr AHAttr) (*AH, error) { return nil, ErrNotSupported }
@@ -864,8 +866,9 @@ func (w *MW) Close() error { return ErrNotSupported }
 // it is bound again, by OpLocalInv or by the peer's OpSendWithInv. After a bind that was flushed,
 // soft-RoCE may refuse the window's next bind with WCMWBindErr; allocate another window then.
 //
-// Errors: EINVAL for a range outside the region, and if the queue pair is not in RTS, SQD, SQE or
-// ERR; EPERM if the window, the region and the queue pair are not of one protection domain.
+// Errors: EINVAL for a range outside the region, and if the queue pair is not RC, UC or XRC_SEND,
+// or not in RTS, SQD, SQE or ERR; EPERM if the window, the region and the queue pair are not of one
+// protection domain.
 //
 // Implements: ibv_bind_mw, ibv_inc_rkey, ibv_post_send, ibv_wr_bind_mw.
 func (q *QP) BindMW(mw *MW, wr BindWR) (rkey uint32, err error) { return 0, ErrNotSupported }
@@ -907,8 +910,9 @@ func (c *Context) PKeyIndex(port uint8, pkey uint16) (int, error) { return 0, Er
 // was posted. Both slices may be reused after the call. PostSend does not allocate.
 //
 // Errors: EINVAL, with the request's index, for segments outside sges, more segments than the queue
-// pair takes, an unsupported opcode, a closed address handle, or a queue pair that is not in RTS,
-// SQD, SQE or ERR; ENOMEM when the send queue is full; ErrClosed.
+// pair takes, an unsupported opcode (a UD queue pair takes only OpSend and OpSendWithImm), a closed
+// address handle, or a queue pair that is not in RTS, SQD, SQE or ERR; ENOMEM when the send queue
+// is full; ErrClosed.
 //
 // Implements: ibv_post_send, ibv_wr_start, ibv_wr_complete, ibv_wr_send, ibv_wr_send_imm,
 // ibv_wr_send_inv, ibv_wr_rdma_write, ibv_wr_rdma_write_imm, ibv_wr_rdma_read,

@@ -89,7 +89,7 @@ var wcFlagNames = []bitName{{1 << 0, "GRH"}, {1 << 1, "WITH_IMM"}, {1 << 2, "IP_
 // String joins the names of the flags with |.
 //
 // Extension.
-func (f WCFlags) String() string { return bitNames(wcFlagNames, uint32(f)) }
+func (f WCFlags) String() string { return bitNames(wcFlagNames, f) }
 
 // GRHSize is the size of a global route header, in bytes. A UD queue pair writes one into each
 // receive buffer, before the data.

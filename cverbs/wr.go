@@ -56,7 +56,7 @@ var sendFlagNames = []bitName{{1 << 0, "FENCE"}, {1 << 1, "SIGNALED"}, {1 << 2, 
 // String joins the names of the flags with |.
 //
 // Extension.
-func (f SendFlags) String() string { return bitNames(sendFlagNames, uint32(f)) }
+func (f SendFlags) String() string { return bitNames(sendFlagNames, f) }
 
 // SendWR is one send work request: a flat struct of 72 bytes with the same layout in C. Fields that
 // the opcode does not use are ignored.
