@@ -58,8 +58,8 @@ func sameFile(a, b string) bool {
 	return canonical(a) == canonical(b)
 }
 
-// canonical returns the absolute name of a file, with the symbolic links of its folder resolved. The
-// file need not exist.
+// canonical returns the absolute name of a file, with the symbolic links of its folder resolved.
+// The file need not exist.
 func canonical(file string) string {
 	file, _ = filepath.Abs(file)
 	dir, name := filepath.Split(file)

@@ -8,8 +8,8 @@ import (
 	"net/netip"
 )
 
-// connect sets up the connections on the client. If m is not nil, the ends connect by an exchange of
-// addresses: the server sends its address first.
+// connect sets up the connections on the client. If m is not nil, the ends connect by an exchange
+// of addresses: the server sends its address first.
 func (s *session) connect(ctx context.Context, l link, m *meeting) error {
 	ready, err := s.ctl.expect(ctx.Done(), msgReady)
 	if err != nil {
