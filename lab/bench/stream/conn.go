@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -106,7 +107,8 @@ func listenTCP(w *work, address func(string)) (end, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("tcp", a)
+	lc := net.ListenConfig{Control: unpace}
+	l, err := lc.Listen(context.Background(), "tcp", a)
 	if err != nil {
 		return nil, err
 	}
@@ -114,11 +116,26 @@ func listenTCP(w *work, address func(string)) (end, error) {
 }
 
 func dialTCP(w *work, address string) (end, error) {
-	c, err := net.DialTimeout("tcp", address, patience)
+	d := net.Dialer{Timeout: patience, Control: unpace}
+	c, err := d.Dial("tcp", address)
 	if err != nil {
 		return nil, err
 	}
 	return newStream(c, w), nil
+}
+
+// unpace gives a socket the congestion control that udat's own connections within a host have. A
+// host's may be BBR, which paces: then the streams' ratios would show only this.
+func unpace(_, _ string, c syscall.RawConn) error {
+	if runtime.GOOS != "linux" {
+		return nil
+	}
+	const tcpCongestion = 13
+	var refused error
+	err := c.Control(func(fd uintptr) {
+		refused = syscall.SetsockoptString(int(fd), syscall.IPPROTO_TCP, tcpCongestion, "reno")
+	})
+	return errors.Join(err, refused)
 }
 
 // polled is a TCP connection that does not park to read: it calls read again and again.
