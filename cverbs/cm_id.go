@@ -511,9 +511,9 @@ const (
 	replyPrivate   = 196
 )
 
-// explain adds the likely cause to an EINVAL of the kernel. limit is the limit of the private data
-// in bytes. If another cause is possible, other is a text about it, and the added text begins with
-// other.
+// explain adds the likely cause to an EINVAL of the kernel. The parameter limit is the limit of the
+// private data in bytes. If another cause is possible, other is a text about it, and the added text
+// begins with other.
 func (p *ConnParam) explain(err error, limit int, other string) error {
 	if e, ok := err.(*Error); ok && e.Errno == syscall.EINVAL && e.Advice == "" {
 		if len(p.PrivateData) > limit {

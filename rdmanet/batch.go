@@ -31,9 +31,9 @@ func (c *Conn) ReadRemote(to *Region, off int, from Remote) error {
 
 // FetchAdd adds a number to the 64-bit word at remote in the peer's memory, and returns the word's
 // old value. The operation is atomic with respect to the other atomics of the peer's device. The
-// word is in the byte order of the peer's processor. remote must be 8 bytes long, at an address
-// that is a multiple of 8, in a region with PeerAtomics. On a device without atomics the error is
-// errors.ErrUnsupported.
+// word is in the byte order of the peer's processor. The parameter remote must be 8 bytes long, at
+// an address that is a multiple of 8, in a region with PeerAtomics. On a device without atomics the
+// error is errors.ErrUnsupported.
 func (c *Conn) FetchAdd(ctx context.Context, remote Remote, add uint64) (old uint64, err error) {
 	b := Batch{c: c}
 	b.FetchAdd(remote, add, &old)
@@ -41,8 +41,8 @@ func (c *Conn) FetchAdd(ctx context.Context, remote Remote, add uint64) (old uin
 	return old, c.opError("fetch and add", err)
 }
 
-// CompareSwap stores swap in the word at remote if the word equals compare. It returns the word's
-// old value in both cases. The rules of [Conn.FetchAdd] apply.
+// CompareSwap stores the value swap in the word at remote, if the word equals the value compare. It
+// returns the word's old value in both cases. The rules of [Conn.FetchAdd] apply.
 func (c *Conn) CompareSwap(ctx context.Context, remote Remote, compare, swap uint64) (old uint64, err error) {
 	b := Batch{c: c}
 	b.CompareSwap(remote, compare, swap, &old)
@@ -269,7 +269,7 @@ func (p *Pending) expire(err error) {
 		return
 	}
 	p.expired = err
-	p.breaks = p.c.within(settleTime, func() {
+	p.breaks = p.c.afterFunc(settleTime, func() {
 		if !p.over {
 			p.c.fail(errDeadPeer)
 		}

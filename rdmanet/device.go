@@ -28,9 +28,9 @@ const (
 
 func isTCP(device string) bool { return device == tcpDevice || strings.HasPrefix(device, tcpPrefix) }
 
-// devicesFor returns the devices to listen on for a local address, as names or addresses. device is
-// the device that the program named, or empty. fallback reports whether the program has set
-// Fallback: a host without RDMA devices then uses TCP instead of mem0.
+// devicesFor returns the devices to listen on for a local address, as names or addresses. The
+// parameter device is the device that the program named, or empty. fallback reports whether the
+// program has set Fallback: a host without RDMA devices then uses TCP instead of mem0.
 func devicesFor(device string, local netip.Addr, fallback bool) ([]string, error) {
 	only, hasOnly := strings.CutPrefix(device, tcpPrefix)
 	switch {
@@ -105,8 +105,8 @@ func noDevice(format string, args ...any) error {
 	return fmt.Errorf("%w: %s (%s; the device \"tcp\", named at both ends, needs no hardware)", ErrNoDevice, text, advice)
 }
 
-// verbsDevices returns the verbs devices of this host that are active and have an address. absent
-// reports whether the host has no verbs devices at all.
+// verbsDevices returns the verbs devices of this host that are active and have an address. The
+// result absent reports whether the host has no verbs devices at all.
 func verbsDevices() (usable []udat.ProviderInfo, absent bool) {
 	return choose(udat.Providers(), udat.WhyNoDevices())
 }

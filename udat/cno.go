@@ -106,8 +106,8 @@ var (
 	errCNOInterrupted = &Error{Op: cnoWait, Type: InterruptedCall}
 )
 
-// wait blocks until a trigger comes or the object is abandoned. It returns errCNOTimeout or
-// errCNOInterrupted if expired or interrupt becomes ready first.
+// wait blocks until a trigger comes or the object is abandoned. It returns errCNOTimeout if the
+// channel expired becomes ready first, and errCNOInterrupted if the channel interrupt does.
 func (c *CNO) wait(expired <-chan time.Time, interrupt <-chan struct{}) (*EVD, error) {
 	select {
 	case evd := <-c.triggered:
@@ -263,8 +263,8 @@ func (c *CNO) attach(op string, ia *IA) error {
 	return nil
 }
 
-// detach undoes attach. freed says that the dispatcher is being freed. If a dispatcher that is
-// being freed was the last one of the object, detach abandons the object.
+// detach undoes attach. The parameter freed is true if the dispatcher is being freed. If a
+// dispatcher that is being freed was the last one of the object, detach abandons the object.
 func (c *CNO) detach(freed bool) {
 	if c == nil {
 		return

@@ -138,8 +138,9 @@ func (ep *EP) connect(op string, arg Subtype, remote netip.AddrPort, timeout tim
 	return nil
 }
 
-// begin starts a new connection of the endpoint. It calls start, with the endpoint's read depths,
-// to start the connection in the fabric. ep.mu is held. An error changes nothing.
+// begin starts a new connection of the endpoint. It calls the callback start with the endpoint's
+// read depths. The callback starts the connection in the fabric. ep.mu is held. An error changes
+// nothing.
 func (ep *EP) begin(op string, call epCause,
 	start func(in, out uint8, on func(fabric.ConnEvent)) (fabric.Conn, error)) (*connection, error) {
 	if _, err := ep.transition(op, call); err != nil {
@@ -184,9 +185,9 @@ func checkPrivate(op string, arg Subtype, private []byte, limit int) error {
 	return nil
 }
 
-// accept accepts a request with the endpoint's queue pair. call is callAcceptOwn if the request
-// brought the endpoint, else callAccept. After a success accept calls answered; an error changes
-// nothing.
+// accept accepts a request with the endpoint's queue pair. The parameter call is callAcceptOwn if
+// the request brought the endpoint, else callAccept. After a success accept calls answered; an
+// error changes nothing.
 func (ep *EP) accept(op string, call epCause, request fabric.Request, private []byte, answered func()) error {
 	ep.obj.ia.thinAccepts(time.Now())
 	ep.mu.Lock()

@@ -34,8 +34,9 @@ func (o *openOptions) apply(op string, opts []Option) error {
 	return nil
 }
 
-// WithVersion requests a DAT version and thread safety. major must be 1, minor at most 2, and
-// threadSafe true. Otherwise Open returns ProviderNotFound, with a subtype that names the mismatch.
+// WithVersion requests a DAT version and thread safety. The parameter major must be 1, minor must
+// be at most 2, and threadSafe must be true. Otherwise Open returns ProviderNotFound, with a
+// subtype that names the mismatch.
 //
 // Extension. These are the arguments that dat_ia_open passes to dat_ia_openv.
 func WithVersion(major, minor int, threadSafe bool) Option {

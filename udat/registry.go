@@ -162,7 +162,7 @@ func RemoveProvider(name string) error {
 	return nil
 }
 
-// list returns the registered names of the devices in the list found, sorted by name.
+// list returns the registered names of the given devices, sorted by name.
 func (r *providerRegistry) list(found []ProviderInfo) []ProviderInfo {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -54,8 +54,8 @@ func estimated(ratios []float64, confidence float64) (e estimate) {
 	return e
 }
 
-// verdict compares the interval, with the two decimals that the page shows, with a goal. If atMost
-// is true the ratio must be at most the goal, otherwise at least the goal.
+// verdict rounds the interval to two decimals, as the page shows it, and compares it to the goal.
+// If atMost is true the ratio must be at most the goal, otherwise at least the goal.
 func (e estimate) verdict(atMost bool, goal float64) string {
 	low, high := math.Round(e.low*100)/100, math.Round(e.high*100)/100
 	switch {

@@ -34,8 +34,8 @@ const (
 var kept = 16 << 10
 
 // datperfRun runs a well-behaved client for the duration d, or for 100 iterations if d is 0. It
-// calls the function began, unless nil, when the case starts.
-func datperfRun(ctx context.Context, device, addr string, d time.Duration, began func()) error {
+// calls onBegin, unless nil, when the case starts.
+func datperfRun(ctx context.Context, device, addr string, d time.Duration, onBegin func()) error {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		return err
@@ -48,8 +48,8 @@ func datperfRun(ctx context.Context, device, addr string, d time.Duration, began
 	c.Complete()
 	cl := &engine.Client{Device: device, Version: "faults"}
 	cl.Watcher.Case = func(int, int, *perf.Case, int) {
-		if began != nil {
-			began()
+		if onBegin != nil {
+			onBegin()
 		}
 	}
 	_, err = cl.Run(ctx, conn, engine.Plan{Cases: []perf.Case{c}, Repeats: 1})
@@ -193,7 +193,7 @@ func datperfCase(change func(*perf.Case)) string {
 	return string(b)
 }
 
-// abusing returns the act of a scenario: a server is abused while the links of the round carry
+// abusing returns the function of a scenario: a server is abused while the links of the round carry
 // traffic. A proper client must be served during the abuse and after it. The server's memory must
 // stay bounded and be given back.
 func abusing(abuse func(*datperf) error) func(*round) error {

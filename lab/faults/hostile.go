@@ -240,7 +240,7 @@ func (k *attack) region(name string, pz *udat.PZ, priv udat.MemPriv) (*memory, u
 	return m, m.lmr.RMRTriplet(0, regionSize), nil
 }
 
-// attacking returns the act of a scenario. In this act, a hostile peer performs the operations on a
+// attacking returns the function of a scenario: a hostile peer performs the operations on a
 // connection of its own, while the round's links must continue their traffic.
 func attacking(operations func(*attack) error) func(*round) error {
 	return func(r *round) error {

@@ -285,7 +285,7 @@ func shutdown(r *round) error {
 	return nil
 }
 
-// once are the rounds of rows whose act repeats its operations itself.
+// once are the rounds of rows whose function repeats its operations itself.
 var once = map[string][2]int{"mem": {1, 10}, "loop": {1, 10}, "tcp": {1, 10}, "rxe": {1, 5}, "siw": {1, 3}}
 
 var streamCallerRows = []scenario{
@@ -298,7 +298,7 @@ var streamCallerRows = []scenario{
 	rdmanetRow("Close by three goroutines beside all other methods", "every call ends; one Close has closed it",
 		served(rdmanet.ListenConfig{}, closeBesideAll), once),
 	rdmanetRow("deadlines that move at random under traffic", "no byte is lost or doubled", deadlines,
-		also(2, 20, seldom)),
+		withMem(2, 20, seldom)),
 	rdmanetRow("http.Server.Shutdown with clients that have hung", "Shutdown ends with its context, Close at once",
 		shutdown, once),
 }

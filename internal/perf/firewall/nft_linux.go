@@ -322,7 +322,7 @@ func payload(e *expression, p *Packet) ([]byte, []bool) {
 		address(8, p.Src)
 		address(24, p.Dst)
 	}
-	offset, n = min(max(offset, 0), most), min(max(n, 0), most) // the bytes after most are unknown
+	offset, n = min(max(offset, 0), most), min(max(n, 0), most) // the bytes after offset most are unknown
 	return header[offset : offset+n], known[offset : offset+n]
 }
 

@@ -19,7 +19,7 @@ type plot struct {
 	series                []series
 }
 
-// unit is a unit of an axis. It is used for values of at least from.
+// unit is a unit of an axis. It is used for values that are not less than the field from.
 type unit struct {
 	from float64
 	name string

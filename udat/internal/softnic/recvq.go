@@ -109,9 +109,9 @@ func (r *recvQueue) add(op string, wrs []fabric.RecvWR, sges []fabric.SGE) (n in
 	return len(wrs), len(r.waiters) > 0, nil
 }
 
-// pop moves the oldest receive to rx. If there is no receive, the next push wakes waiter. low
-// reports that fewer receives than the armed limit are left; it is true only once after the limit
-// was armed.
+// pop moves the oldest receive to rx. If there is no receive, the next push wakes the waiter. The
+// result low is true if fewer receives than the armed limit are left; it is true only once after
+// the limit was armed.
 func (r *recvQueue) pop(rx *receive, waiter Waker) (ok, low bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

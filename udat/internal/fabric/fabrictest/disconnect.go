@@ -87,7 +87,7 @@ func testPeerGone(t *testing.T, cfg Config) {
 		a.send(fabric.SendWR{ID: uint64(i), Opcode: fabric.OpSend, Flags: fabric.Signaled}, 0, 8)
 		a.recv(uint64(i), 0, 8)
 	}
-	one(t, a.scq, 0, fabric.StatusSuccess)
+	awaitOne(t, a.scq, 0, fabric.StatusSuccess)
 	assert.NilError(t, b.conn.Close())
 	assert.NilError(t, b.qp.Close())
 	a.event(fabric.EventDisconnected)

@@ -90,11 +90,11 @@ func unpack(room []byte, n int, iwarp bool) (data []byte, padded bool) {
 	return room[:n:n], false
 }
 
-// packReject returns the data of a consumer's reject, with its marker. told says that the peer's
-// program uses this library.
-func packReject(data []byte, told bool) []byte {
+// packReject returns the data of a consumer's reject, with its marker. The parameter sameLibrary is
+// true if the peer's program uses this library.
+func packReject(data []byte, sameLibrary bool) []byte {
 	marker := []byte(rejectMarker)
-	if told {
+	if sameLibrary {
 		marker = append([]byte(magicBytes), byte(len(data)))
 	}
 	return append(marker, data...)
