@@ -15,9 +15,9 @@ const (
 	closeMost  = 500 * time.Millisecond
 )
 
-// silence shortens the waits of Closes that follow one another and whose peers are all stopped, as
-// those of http.Server.Shutdown may be. Each Close that has waited in vain halves the time limit of
-// the next one. If no Close has waited in vain for silenceTime, the limit is the full one again.
+// silence shortens the waits of successive calls of Close if all their peers are stopped, as it may
+// happen in http.Server.Shutdown. Each Close that has waited in vain halves the time limit of the
+// next one. If no Close has waited in vain for silenceTime, the limit is the full one again.
 type silence struct {
 	mu   sync.Mutex
 	vain int

@@ -81,8 +81,8 @@ func (c *CNO) Wait(timeout time.Duration) (*EVD, error) {
 
 // WaitContext is [CNO.Wait] with a context instead of a timeout. It returns InterruptedCall if ctx
 // is canceled, and QueueEmpty if its deadline passes. errors.Is also matches these errors with
-// context.Canceled and context.DeadlineExceeded. A trigger before the call counts even if ctx has
-// ended.
+// context.Canceled and context.DeadlineExceeded. If a trigger came before the call, WaitContext
+// takes it even if ctx has ended.
 //
 // Extension.
 func (c *CNO) WaitContext(ctx context.Context) (*EVD, error) {

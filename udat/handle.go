@@ -133,9 +133,9 @@ func (o *object) release(op string, kind HandleType, inUse Subtype, users string
 	return o.releaseIf(op, kind, inUse, users, nil)
 }
 
-// releaseIf is release with one more check. If more is not nil, releaseIf calls it as the last
-// check, under ia.mu, and returns its error.
-func (o *object) releaseIf(op string, kind HandleType, inUse Subtype, users string, more func() error) error {
+// releaseIf is release with one more check. If lastCheck is not nil, releaseIf calls it after the
+// other checks, under ia.mu, and returns its error.
+func (o *object) releaseIf(op string, kind HandleType, inUse Subtype, users string, lastCheck func() error) error {
 	if err := o.check(op, kind); err != nil {
 		return err
 	}
@@ -147,8 +147,8 @@ func (o *object) releaseIf(op string, kind HandleType, inUse Subtype, users stri
 	if !o.live.Load() {
 		return badHandle(op, kind, o)
 	}
-	if more != nil {
-		if err := more(); err != nil {
+	if lastCheck != nil {
+		if err := lastCheck(); err != nil {
 			return err
 		}
 	}

@@ -128,7 +128,8 @@ func (q *inflight) complete(seq uint32) *inflightEntry {
 	return q.entry(seq)
 }
 
-// clear forgets all work in flight. Completions of that work are dropped. Both locks are held.
+// clear forgets all work in flight. Completions of that work are dropped. The poster's lock and the
+// dispatcher's lock are held.
 func (q *inflight) clear() { q.completed, q.freed = q.tail, q.tail }
 
 // saveSGEs saves the segments of a receive that is posted outside a connection, because Modify may

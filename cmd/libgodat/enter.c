@@ -145,8 +145,8 @@ static void masked(int sig, siginfo_t *info, void *context)
 }
 
 // expect prepares the thread for the system call by which Go unblocks signals: it makes SIGSTKFLT
-// pending. If the program has a handler of its own for SIGSTKFLT, expect does nothing. Go then
-// unblocks SIGCHLD and SIGPROF in this thread.
+// pending. If the program has its own handler for SIGSTKFLT, expect does nothing; in that case Go
+// leaves SIGCHLD and SIGPROF unblocked in this thread.
 static void expect(void)
 {
 	self.starting = handler_of(SIGSTKFLT).sa_sigaction == masked;

@@ -23,9 +23,9 @@ const (
 	enough = 0.99
 )
 
-// interval returns the bounds of an interval that contains the true median with at least the given
-// confidence, whatever the distribution of the values. Both bounds are values of the sorted list.
-// It returns false if the list is too short.
+// interval returns the bounds of an interval that contains the true median at the given confidence
+// or a higher one, whatever the distribution of the values. Both bounds are values of the sorted
+// list. It returns false if the list is too short.
 func interval(sorted []float64, confidence float64) (low, high float64, ok bool) {
 	n := len(sorted)
 	k := result.ConfidenceRank(n, confidence)

@@ -184,10 +184,10 @@ func (d *datperf) client(lines ...string) (*bufio.Reader, error) {
 var datperfHello = fmt.Sprintf(`{"kind":"hello","magic":"datperf","protocol":%d,"version":"v1","cases":9}`,
 	engine.Protocol)
 
-// datperfCase returns the message of a case, after change has modified the case.
-func datperfCase(change func(*perf.Case)) string {
+// datperfCase makes a case, passes it to edit, and returns the message of the edited case.
+func datperfCase(edit func(*perf.Case)) string {
 	c := perf.Default()
-	change(&c)
+	edit(&c)
 	c.Complete()
 	b, _ := json.Marshal(map[string]any{"kind": "case", "case": &c})
 	return string(b)

@@ -248,8 +248,8 @@ func attacking(operations func(*attack) error) func(*round) error {
 	}
 }
 
-// attacked opens both adapters of an attack, calls do, and closes the adapters.
-func attacked(r *round, do func(*attack) error) (err error) {
+// attacked opens both adapters of an attack, calls f, and closes the adapters.
+func attacked(r *round, f func(*attack) error) (err error) {
 	k := &attack{r: r}
 	defer func() {
 		for _, s := range []*side{k.a, k.v} {
@@ -264,7 +264,7 @@ func attacked(r *round, do func(*attack) error) (err error) {
 	}
 	k.granted = k.v.mem
 	set(k.granted.buf, secretByte)
-	return do(k)
+	return f(k)
 }
 
 func (k *attack) run(operations func(*attack) error) error {

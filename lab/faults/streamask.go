@@ -154,7 +154,7 @@ func answererStopped(r *round, a *asker) error {
 }
 
 // answererLate stops the other end until a deadline has ended the wait for its answer. The answer
-// comes all the same.
+// comes after that.
 func answererLate(r *round, a *asker) error {
 	if err := a.p.signal("STOP"); err != nil {
 		return err

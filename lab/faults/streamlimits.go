@@ -43,7 +43,7 @@ func serveLimited(args []string, in io.Reader, out io.Writer) error {
 // limited returns the function of a scenario: it connects to a server in another process until the
 // server reaches a limit. The shell runs commands before the server. The parameter what, unless
 // empty, is a line that the server gets once it has a connection. The errors of Dial and Accept
-// must contain one of the texts in names. After the errors both must go on.
+// must contain one of the texts in names. After the errors, the server and the client must go on.
 func limited(commands, what string, names ...string) func(*round) error {
 	named := func(text string) bool {
 		return slices.ContainsFunc(names, func(name string) bool { return strings.Contains(text, name) })

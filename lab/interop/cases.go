@@ -118,7 +118,8 @@ func credits(c program) program {
 	return c
 }
 
-// noted returns the case with a reason why the C programs fail among themselves.
+// noted returns a copy of the case with a note: the reason why the case fails between two C
+// programs.
 func (p program) noted(why string) program {
 	p.note = why
 	return p

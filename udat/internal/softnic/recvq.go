@@ -52,8 +52,8 @@ const untaken = 4 * time.Millisecond
 
 // wake wakes n of the senders that wait, as long as there are receives. If it woke all senders for
 // one receive, all but one would be woken in vain. But a sender that was woken may be slow, or may
-// have gone. So while receives are left, wake runs again after the time untaken, and wakes one more
-// sender for each of them.
+// have gone. So while receives are left, wake runs again after some time (the constant untaken),
+// and wakes one more sender for each of them.
 func (r *recvQueue) wake(n int) {
 	for ; n > 0; n-- {
 		w := r.waiter()
