@@ -113,7 +113,7 @@ func (id *CMID) BindAddr(addr netip.AddrPort) error {
 }
 
 // ResolveAddr starts resolving dst to a device and a hardware address. The event ADDR_RESOLVED or
-// ADDR_ERROR follows. If src is zero the routing table chooses the source address. timeout is
+// ADDR_ERROR follows. If src is zero the routing table chooses the source address. The timeout is
 // rounded up to milliseconds.
 //
 // Implements: rdma_resolve_addr.
@@ -139,7 +139,7 @@ func (id *CMID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) erro
 }
 
 // ResolveRoute starts resolving the path to the peer. Call it after ADDR_RESOLVED. The event
-// ROUTE_RESOLVED or ROUTE_ERROR follows. timeout is rounded up to milliseconds.
+// ROUTE_RESOLVED or ROUTE_ERROR follows. The timeout is rounded up to milliseconds.
 //
 // Implements: rdma_resolve_route.
 func (id *CMID) ResolveRoute(timeout time.Duration) error {
@@ -391,7 +391,8 @@ func (id *CMID) SetAFOnly(on bool) error {
 	return id.setOption("SetAFOnly", C.RDMA_OPTION_ID_AFONLY, int(cbool(on)), C.sizeof_int)
 }
 
-// SetAckTimeout sets the queue pair's ACK timeout to 4.096 us << timeout. timeout is 0 to 31.
+// SetAckTimeout sets the queue pair's ACK timeout to 4.096 us << timeout. The parameter timeout is
+// 0 to 31.
 //
 // Implements: rdma_set_option.
 func (id *CMID) SetAckTimeout(timeout uint8) error {

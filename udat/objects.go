@@ -39,8 +39,8 @@ type Handle interface {
 	object() *object
 }
 
-// object is the common part of all DAT objects. refs is the number of users of the object; ia.mu
-// guards refs.
+// object is the common part of all DAT objects. The field refs is the number of users of the
+// object; ia.mu guards it.
 type object struct {
 	kind    HandleType
 	live    atomic.Bool

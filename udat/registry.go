@@ -181,7 +181,7 @@ func (r *providerRegistry) list(found []ProviderInfo) []ProviderInfo {
 }
 
 // open counts an adapter that is opened by a registered name, and returns the name's entry, or nil
-// if the name is not registered. close undoes the count.
+// if the name is not registered. The method close undoes the count.
 func (r *providerRegistry) open(name string) *registeredName {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -407,8 +407,8 @@ func killedClients(d *datperf) error {
 	return nil
 }
 
-// datperfRow returns a row. Rows in which nothing connects do not run on verbs devices, except with
-// -long.
+// datperfRow returns a row. If connects is false, the row does not run on verbs devices, except
+// with -long.
 func datperfRow(name string, connects bool, abuse func(*datperf) error) scenario {
 	bounded := 0
 	if connects {

@@ -155,7 +155,7 @@ func (r *runner) run(s *scenario, rounds int) result {
 		}
 		run := r.round
 		if s.alone {
-			run = r.alone
+			run = r.runAlone
 		}
 		problems, worst, messages := run(s, n, p)
 		res.soaked, r.soaked = r.soaked, soaked{}
@@ -192,9 +192,9 @@ func (r *runner) run(s *scenario, rounds int) result {
 	return res
 }
 
-// alone runs a round without links. The result worst is the time from the fault until the
+// runAlone runs a round without links. The result worst is the time from the fault until the
 // scenario's function returns.
-func (r *runner) alone(s *scenario, n int, p *peer) (problems []string, worst time.Duration, messages uint64) {
+func (r *runner) runAlone(s *scenario, n int, p *peer) (problems []string, worst time.Duration, messages uint64) {
 	here := &round{runner: r, row: s, n: n, p: p, random: rand.New(rand.NewPCG(r.seed, uint64(n))), began: time.Now()}
 	ended := make(chan error, 1)
 	go func() { ended <- s.act(here) }()

@@ -90,7 +90,7 @@ func limited(commands, what string, names ...string) func(*round) error {
 			}
 		}
 		var mu sync.Mutex
-		refusal := each(2000, 4, func(int) error {
+		refusal := runMany(2000, 4, func(int) error {
 			c, err := dial()
 			mu.Lock()
 			defer mu.Unlock()

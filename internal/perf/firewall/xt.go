@@ -11,8 +11,8 @@ import (
 // ports, so connection tracking sees two flows without answers.
 const ctNew = 1 << 3
 
-// xtMatch evaluates a match extension of xtables, for iptables-legacy and iptables-nft. It returns
-// maybe for an unknown extension.
+// xtMatch evaluates a match extension of xtables, for iptables-legacy and iptables-nft. For an
+// unknown extension it returns the value maybe.
 func xtMatch(name string, revision int, info []byte, p *Packet) tri {
 	order := binary.NativeEndian
 	switch {

@@ -19,9 +19,9 @@ const (
 )
 
 // operation is the operation to count. The tracer counts during a region, which is one call of do:
-// n operations between two marks. prepare, unless nil, is called before each region, and does what
-// the n operations need. settle, unless nil, is called after the region, and takes the completions
-// that are left.
+// n operations between two marks. The function prepare, unless nil, is called before each region,
+// and does what the n operations need. The function settle, unless nil, is called after the region,
+// and takes the completions that are left.
 type operation struct {
 	do, prepare, settle func(n int)
 }

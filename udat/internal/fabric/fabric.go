@@ -221,8 +221,8 @@ type QPInit struct {
 }
 
 // QP is a reliable connected queue pair. Receives can be posted as soon as the queue pair exists,
-// sends once it is connected. In the error state both can be posted, and the queue pair flushes
-// them in order.
+// sends once it is connected. In the error state receives and sends can be posted, and the queue
+// pair flushes them in order.
 type QP interface {
 	Num() uint32
 	MaxInline() int

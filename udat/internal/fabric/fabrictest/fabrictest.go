@@ -373,8 +373,8 @@ func awaitOne(t *testing.T, cq fabric.CQ, id uint64, status fabric.Status) fabri
 	return wc
 }
 
-// none checks that no completion comes within grace.
-func none(t *testing.T, cq fabric.CQ) {
+// awaitNone checks that no completion comes within the time grace.
+func awaitNone(t *testing.T, cq fabric.CQ) {
 	t.Helper()
 	if wcs, err := await(cq, 1, grace); err == nil {
 		t.Fatalf("completion %d: %v, want none", wcs[0].ID, wcs[0].Status)

@@ -104,7 +104,7 @@ func testWrite(t *testing.T, cfg Config) {
 		assert.Equal(t, b.mem[5+size], byte(0))
 		clear(b.mem)
 	}
-	none(t, b.rcq)
+	awaitNone(t, b.rcq)
 }
 
 func testRead(t *testing.T, cfg Config) {
@@ -260,7 +260,7 @@ func testReceiverNotReady(t *testing.T, cfg Config) {
 		}
 		a, b := n.pair(settings{})
 		a.send(fabric.SendWR{ID: 1, Opcode: fabric.OpSend, Flags: fabric.Signaled}, 0, 8)
-		none(t, a.scq)
+		awaitNone(t, a.scq)
 		b.recv(1, 0, 8)
 		awaitOne(t, a.scq, 1, fabric.StatusSuccess)
 	})

@@ -103,8 +103,8 @@ func (s *Script) On(call Call, objects ...any) Selection {
 	return Selection{script: s, call: call, of: objects}
 }
 
-// With selects only the calls whose argument is one of args. The list of calls says what the
-// argument is.
+// With selects only the calls whose argument is one of args. The constants of type Call list the
+// argument of each call.
 func (s Selection) With(args ...int) Selection { s.with = args; return s }
 
 // Skip leaves out the next n calls.
@@ -178,7 +178,7 @@ func (r *Rule) Stop() {
 func (r *Rule) Calls() int { return int(r.hits.Load()) }
 
 // Last returns the argument of the latest call that the rule has applied to, or 0 if such calls
-// have no argument. The list of calls says what the argument is.
+// have no argument. The constants of type Call list the argument of each call.
 func (r *Rule) Last() int { return int(r.last.Load()) }
 
 // edit replaces the rules by the result of the function change, whose argument is a copy of the
