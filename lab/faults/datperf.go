@@ -251,9 +251,9 @@ func abusing(abuse func(*datperf) error) func(*round) error {
 	}
 }
 
-// refuses sends lines, and expects that the server answers the last one with an error or closes the
-// connection.
-func (d *datperf) refuses(lines ...string) error {
+// expectRefusal sends lines, and expects that the server answers the last one with an error or
+// closes the connection.
+func (d *datperf) expectRefusal(lines ...string) error {
 	answers, err := d.client(lines...)
 	if err != nil {
 		return nil // the server has closed the connection while the lines were sent
@@ -281,7 +281,7 @@ func randomBytes(d *datperf) error {
 		if i%2 == 0 {
 			b = append([]byte(datperfHello+"\n"), b...) // after a proper hello
 		}
-		if err := d.refuses(string(b)); err != nil {
+		if err := d.expectRefusal(string(b)); err != nil {
 			return err
 		}
 	}
@@ -349,14 +349,14 @@ func absurdPlans(d *datperf) error {
 		func(c *perf.Case) { c.Test, c.Steps = perf.Transaction, strings.Repeat("send:1,", 1000) },
 		func(c *perf.Case) { c.Test, c.Steps = perf.Transaction, "send:1,write:1T" },
 	} {
-		if err := d.refuses(datperfHello, datperfCase(change)); err != nil {
+		if err := d.expectRefusal(datperfHello, datperfCase(change)); err != nil {
 			return err
 		}
 	}
 	for _, line := range []string{`{"kind":"case"}`, `{"kind":"case","case":{"size_bytes":1e300}}`,
 		`{"kind":"case","case":[]}`, `{"kind":"mesh"}`, `{"kind":"quit"}`, `{"kind":"go"}`, `{"kind":"welcome"}`, `[[[[`,
 		`null`} {
-		if err := d.refuses(datperfHello, line); err != nil {
+		if err := d.expectRefusal(datperfHello, line); err != nil {
 			return err
 		}
 	}
@@ -367,7 +367,7 @@ func otherProtocols(d *datperf) error {
 	for _, line := range []string{"GET / HTTP/1.1\r\n\r\n", "SSH-2.0-OpenSSH_9.2", "\x16\x03\x01\x02\x00\x01\x00\n",
 		`{"kind":"hello","magic":"other","protocol":4}`, `{"kind":"hello","magic":"datperf","protocol":0}`,
 		`{"kind":"hello","magic":"datperf","protocol":-1}`, `{"kind":"hello","magic":"datperf","protocol":99}`} {
-		if err := d.refuses(line); err != nil {
+		if err := d.expectRefusal(line); err != nil {
 			return err
 		}
 	}

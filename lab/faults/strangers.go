@@ -66,8 +66,8 @@ func (s *strangers) open() (err error) {
 	return err
 }
 
-// leave closes all queue pairs, and all ids except the first nKept. Soft-iWARP supports only few of
-// both.
+// leave closes all queue pairs, and all ids except the first nKept. Soft-iWARP supports only few
+// queue pairs and few ids.
 func (s *strangers) leave(nKept int) (err error) {
 	nKept = min(nKept, len(s.ids))
 	for _, id := range s.ids[nKept:] {

@@ -73,7 +73,8 @@ var names = [calls]string{
 // String returns the name of the constant.
 func (c Call) String() string { return names[c] }
 
-// droppable are the calls that can be dropped: they can report success without being made.
+// droppable lists the calls that a rule can drop: the rule reports success although the fabric is
+// not called.
 var droppable = []Call{Poll, Arm, Wait, Resize, PostSend, PostRecv, SetError, Reject, Disconnect, ConnEvent, Async}
 
 // Script holds the rules of the devices that are opened through it. The zero value has no rules.
