@@ -513,8 +513,8 @@ const (
 )
 
 // explain adds the likely cause to an EINVAL of the kernel. The parameter limit is the limit of the
-// private data in bytes. If another cause is possible, other is a text about it, and the added text
-// begins with other.
+// private data in bytes. If another cause is possible, the parameter other is a text about it, and
+// the added text begins with other.
 func (p *ConnParam) explain(err error, limit int, other string) error {
 	if e, ok := err.(*Error); ok && e.Errno == syscall.EINVAL && e.Advice == "" {
 		if len(p.PrivateData) > limit {

@@ -70,8 +70,8 @@ func (a *admission) ask(r *request) bool {
 // next returns the oldest request that may be answered now, and adds its connection m to those in
 // the making. The parameter open is the number of connections that wait for Accept. The result
 // victim, unless nil, is the connection that the new one replaces: the caller must give it up. If
-// no request may be answered now, r is nil, and wait is the time after which one may be answered,
-// or 0 if another event must come first.
+// no request may be answered now, r is nil, and the result wait is the time after which one may be
+// answered, or 0 if another event must come first.
 func (a *admission) next(open int, now time.Time) (r *request, m, victim *making, wait time.Duration) {
 	if open+a.making.Len() >= a.backlog+a.most() {
 		return nil, nil, nil, 0

@@ -9,10 +9,10 @@ import (
 )
 
 // WriteRemote writes bytes of a region to the peer's memory. The length of the Remote is the number
-// of bytes, and off is the offset of the first byte in the region. WriteRemote returns when the
-// peer's device has acknowledged the bytes; on iWARP, when the local TCP stack has them. A later
-// Write, message or [Conn.Notify] reaches the peer after the bytes, and can announce them. Use a
-// [Batch] for several operations, or to pass a context.
+// of bytes, and the parameter off is the offset of the first byte in the region. WriteRemote
+// returns when the peer's device has acknowledged the bytes; on iWARP, when the local TCP stack has
+// them. A later Write, message or [Conn.Notify] reaches the peer after the bytes, and can announce
+// them. Use a [Batch] for several operations, or to pass a context.
 func (c *Conn) WriteRemote(to Remote, from *Region, off int) error {
 	b := Batch{c: c}
 	b.Write(to, from, off)
@@ -20,9 +20,9 @@ func (c *Conn) WriteRemote(to Remote, from *Region, off int) error {
 }
 
 // ReadRemote reads bytes of the peer's memory into a region. The length of the Remote is the number
-// of bytes, and off is the offset of the first byte in the region. ReadRemote returns when the
-// bytes have arrived. The peer's program is not notified, and may change its memory at the same
-// time. Use a [Batch] for several operations, or to pass a context.
+// of bytes, and the parameter off is the offset of the first byte in the region. ReadRemote returns
+// when the bytes have arrived. The peer's program is not notified, and may change its memory at the
+// same time. Use a [Batch] for several operations, or to pass a context.
 func (c *Conn) ReadRemote(to *Region, off int, from Remote) error {
 	b := Batch{c: c}
 	b.Read(to, off, from)

@@ -138,8 +138,8 @@ func (t *legacyTable) short(at int) int {
 }
 
 // chain returns the chain whose first entry is at the given offset. A base chain ends with the
-// entry at the offset policy. For a user's chain, policy is -1; the chain ends before the next
-// entry whose target is ERROR.
+// entry at the offset policy. For a user's chain, the field policy is -1; the chain ends before the
+// next entry whose target is ERROR.
 func (t *legacyTable) chain(offset, policy int, name string) *chain {
 	if c := t.chains[offset]; c != nil {
 		return c

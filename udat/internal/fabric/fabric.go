@@ -300,8 +300,8 @@ type Listener interface {
 type Request interface {
 	LocalAddr() netip.AddrPort
 	RemoteAddr() netip.AddrPort
-	// Private returns the peer's private data. If padded is true, data may end with zeroes that the
-	// peer did not send.
+	// Private returns the peer's private data. If the result padded is true, the data may end with
+	// zeroes that the peer did not send.
 	Private() (data []byte, padded bool)
 	// ReadDepths returns the largest read depths that this end can accept. The result in limits the
 	// reads that this end serves. The result out limits the reads that it starts.

@@ -9,7 +9,7 @@ type Outbound struct {
 }
 
 // Local executes the request s if it is a bind or a local invalidation, which need no message, and
-// returns its status. For any other request it does nothing, and local is false.
+// returns its status. For any other request it does nothing, and the result local is false.
 func (q *QP) Local(s *Slot) (st fabric.Status, local bool) {
 	switch s.WR.Opcode {
 	case opBind:

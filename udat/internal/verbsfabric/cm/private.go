@@ -79,7 +79,7 @@ func toldLength(id *cverbs.CMID, iwarp bool) int {
 
 // unpack returns the private data in a message's field, the parameter room. n is the length of the
 // data. If n is negative or too large, or if bytes other than 0 follow the data, unpack returns the
-// whole field, and padded is true.
+// whole field, and the result padded is true.
 func unpack(room []byte, n int, iwarp bool) (data []byte, padded bool) {
 	switch {
 	case iwarp:
