@@ -12,8 +12,8 @@ import (
 )
 
 // AHAttrFromWC returns the path back to the sender of a datagram. wc is the completion of the
-// receive, and port is the device port that received the datagram. grh is the first 40 bytes of the
-// receive buffer; it may be nil if wc.Flags lacks WCGRH.
+// receive, and the parameter port is the device port that received the datagram. grh is the first
+// 40 bytes of the receive buffer; it may be nil if wc.Flags lacks WCGRH.
 //
 // A datagram to a multicast group has no path back, because the group is not an address of the
 // port. Errors: EINVAL if wc is not a successful completion of a receive, if grh is short or is not

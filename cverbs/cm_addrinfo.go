@@ -18,11 +18,11 @@ import (
 // resolving limits the number of threads that look up names.
 var resolving = make(chan struct{}, 16)
 
-// GetAddrInfo looks up a node and a service, and returns addresses for CreateEP. node is a host
-// name or an address, and service a service name or a port number. One of the two may be empty. An
-// empty node with hints.Passive stands for all addresses of this host. If Type, PortSpace, Family
-// or Src of hints are not zero, they limit the results. GetAddrInfo does not look up routes;
-// CreateEP and ResolveRoute do.
+// GetAddrInfo looks up a node and a service, and returns addresses for CreateEP. The parameter node
+// is a host name or an address, and the parameter service is a service name or a port number. One
+// of the two may be empty. An empty node with hints.Passive stands for all addresses of this host.
+// If Type, PortSpace, Family or Src of hints are not zero, they limit the results. GetAddrInfo does
+// not look up routes; CreateEP and ResolveRoute do.
 //
 // GetAddrInfo returns when ctx ends. The look-up then continues in its thread until the resolver
 // gives up. At most 16 look-ups run at once, and further callers wait. Errors: ENOENT for an

@@ -113,7 +113,7 @@ func (id *CMID) BindAddr(addr netip.AddrPort) error {
 }
 
 // ResolveAddr starts resolving dst to a device and a hardware address. The event ADDR_RESOLVED or
-// ADDR_ERROR follows. If src is zero the routing table chooses the source address. timeout is
+// ADDR_ERROR follows. If src is zero the routing table chooses the source address. The timeout is
 // rounded up to milliseconds.
 //
 // Implements: rdma_resolve_addr.
@@ -139,7 +139,7 @@ func (id *CMID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) erro
 }
 
 // ResolveRoute starts resolving the path to the peer. Call it after ADDR_RESOLVED. The event
-// ROUTE_RESOLVED or ROUTE_ERROR follows. timeout is rounded up to milliseconds.
+// ROUTE_RESOLVED or ROUTE_ERROR follows. The timeout is rounded up to milliseconds.
 //
 // Implements: rdma_resolve_route.
 func (id *CMID) ResolveRoute(timeout time.Duration) error {
@@ -396,7 +396,8 @@ func (id *CMID) SetAFOnly(on bool) error {
 	return id.setOption("SetAFOnly", C.RDMA_OPTION_ID_AFONLY, int(cbool(on)), C.sizeof_int)
 }
 
-// SetAckTimeout sets the queue pair's ACK timeout to 4.096 us << timeout. timeout is 0 to 31.
+// SetAckTimeout sets the queue pair's ACK timeout to 4.096 us << timeout. The parameter timeout is
+// 0 to 31.
 //
 // Implements: rdma_set_option.
 func (id *CMID) SetAckTimeout(timeout uint8) error {
@@ -517,9 +518,9 @@ const (
 	rejectPrivate  = 148
 )
 
-// explain adds the likely cause to an EINVAL of the kernel. limit is the limit of the private data
-// in bytes. If another cause is possible, other is a text about it, and the added text begins with
-// other.
+// explain adds the likely cause to an EINVAL of the kernel. The parameter limit is the limit of the
+// private data in bytes. If another cause is possible, the parameter other is a text about it, and
+// the added text begins with other.
 func (p *ConnParam) explain(err error, limit int, other string) error {
 	if e, ok := err.(*Error); ok && e.Errno == syscall.EINVAL && e.Advice == "" {
 		if len(p.PrivateData) > limit {

@@ -30,8 +30,8 @@ type CQ struct {
 }
 
 // CreateCQ creates a completion queue for at least depth completions. If ch is nil the queue can
-// only be polled. vector is 0 to NumCompVectors-1. An overflow breaks every queue pair that uses
-// the queue, so depth must be enough for all their work requests.
+// only be polled. The parameter vector is 0 to NumCompVectors-1. An overflow breaks every queue
+// pair that uses the queue, so depth must be enough for all their work requests.
 //
 // Implements: ibv_create_cq.
 func (c *Context) CreateCQ(depth int, ch *CompChannel, vector int) (*CQ, error) {

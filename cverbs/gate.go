@@ -18,11 +18,11 @@ import (
 //
 // A call passes the gate's address to C. In C the calling thread first stores that address in its
 // own cv_user, then loads the object from the gate; zero means closed. At its end the call clears
-// the cv_user. destroy stores zero in the gate, makes the kernel run a memory barrier on every
-// thread of the process (membarrier), and then waits until no cv_user contains the gate's address.
-// destroy waits for a call that stored its address before the barrier; a later call loads zero. The
-// wait is short, because data path calls do not block. If the kernel does not support membarrier,
-// each call runs the barrier itself.
+// the cv_user. The method destroy stores zero in the gate, makes the kernel run a memory barrier on
+// every thread of the process (membarrier), and then waits until no cv_user contains the gate's
+// address. So destroy waits for a call that stored its address before the barrier; a later call
+// loads zero. The wait is short, because data path calls do not block. If the kernel does not
+// support membarrier, each call runs the barrier itself.
 //
 // A gate is part of a Go object, which stays reachable while a call has the gate's address. So no
 // other gate can have the same address then.

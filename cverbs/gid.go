@@ -89,8 +89,8 @@ func gidRank(e GIDEntry) (rank int, what string) {
 }
 
 // RankGIDs chooses the entry to use. The order is: InfiniBand or iWARP, RoCE v2 with IPv4, RoCE v2
-// with global IPv6, RoCE v2 with link-local IPv6, RoCE v1; among equals the lowest index. reason
-// names the choice and the number of entries. ok is false if no entry is usable.
+// with global IPv6, RoCE v2 with link-local IPv6, RoCE v1; among equals the lowest index. The
+// result reason names the choice and the number of entries. ok is false if no entry is usable.
 //
 // Extension.
 func RankGIDs(entries []GIDEntry) (best GIDEntry, reason string, ok bool) {

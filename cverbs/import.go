@@ -85,8 +85,8 @@ func ImportDevice(fd int) (*Context, error) {
 	return c, nil
 }
 
-// ImportPD imports a protection domain. handle is the PD.Handle in the process that the context
-// comes from. Errors: ErrNotSupported.
+// ImportPD imports a protection domain. The parameter handle is the PD.Handle in the process that
+// the context comes from. Errors: ErrNotSupported.
 //
 // Implements: ibv_import_pd.
 func (c *Context) ImportPD(handle uint32) (*PD, error) {
@@ -101,9 +101,9 @@ func (c *Context) ImportPD(handle uint32) (*PD, error) {
 	return p, err
 }
 
-// ImportMR imports a region of an imported domain. handle is the MR.Handle in the other process.
-// Addr and Len return 0, because the region's address and length are not known here. The region's
-// owner must pass them along with the handle. Errors: ErrNotSupported.
+// ImportMR imports a region of an imported domain. The parameter handle is the MR.Handle in the
+// other process. Addr and Len return 0, because the region's address and length are not known here.
+// The region's owner must pass them along with the handle. Errors: ErrNotSupported.
 //
 // Implements: ibv_import_mr.
 func (p *PD) ImportMR(handle uint32) (*MR, error) {
@@ -119,8 +119,8 @@ func (p *PD) ImportMR(handle uint32) (*MR, error) {
 	return m, nil
 }
 
-// ImportDM imports device memory. handle is the DM.Handle in the process that the context comes
-// from. Errors: ErrNotSupported.
+// ImportDM imports device memory. The parameter handle is the DM.Handle in the process that the
+// context comes from. Errors: ErrNotSupported.
 //
 // Implements: ibv_import_dm.
 func (c *Context) ImportDM(handle uint32) (*DM, error) {

@@ -189,9 +189,9 @@ func (l *life) swapParent(from, to *life) {
 }
 
 // close returns ErrInUse while children reference the object. Otherwise it makes new calls fail,
-// runs interrupt (unless nil) to end blocked waits, waits until all calls have left, and runs
-// destroy. If destroy fails and interrupt is nil, the object is open again. A close that has waited
-// for this one then tries to destroy the object, too.
+// calls the callback interrupt (unless nil) to end blocked waits, waits until all calls have left,
+// and calls the callback destroy. If destroy fails and interrupt is nil, the object is open again.
+// A close that has waited for this one then tries to destroy the object, too.
 func (l *life) close(interrupt func(), destroy func() error) error {
 	l.closes.Lock()
 	defer l.closes.Unlock()

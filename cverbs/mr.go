@@ -136,7 +136,7 @@ func accessError(verb string, access AccessFlags) error {
 	return nil
 }
 
-// create creates a region in the domain p. parents must contain the life of p.
+// create creates a region in the domain p. The parameter parents must contain p.life.
 func (m *MR) create(verb string, p *PD, addr uint64, n int, call func() (*C.struct_ibv_mr, error),
 	parents ...*life) error {
 	if err := m.life.begin(kindMR, parents...); err != nil {

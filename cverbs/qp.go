@@ -58,8 +58,8 @@ func (p *PD) CreateQP(init QPInit) (*QP, error) {
 	return q, nil
 }
 
-// newQP checks init, references everything that the queue pair uses, and converts init for C. id is
-// the CMID on which the queue pair is created, or nil.
+// newQP checks init, references everything that the queue pair uses, and converts init for C. The
+// parameter id is the CMID on which the queue pair is created, or nil.
 func newQP(verb string, p *PD, id *life, init *QPInit) (*QP, *C.struct_ibv_qp_init_attr, error) {
 	if init.Type == 0 {
 		init.Type = QPTypeRC

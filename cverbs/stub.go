@@ -30,8 +30,8 @@ func (a *AH) Handle() uint64 { return 0 }
 func (a *AH) Close() error { return ErrNotSupported }
 
 // AHAttrFromWC returns the path back to the sender of a datagram. wc is the completion of the
-// receive, and port is the device port that received the datagram. grh is the first 40 bytes of the
-// receive buffer; it may be nil if wc.Flags lacks WCGRH.
+// receive, and the parameter port is the device port that received the datagram. grh is the first
+// 40 bytes of the receive buffer; it may be nil if wc.Flags lacks WCGRH.
 //
 // A datagram to a multicast group has no path back, because the group is not an address of the
 // port. Errors: EINVAL if wc is not a successful completion of a receive, if grh is short or is not
@@ -113,11 +113,11 @@ func (ch *CompChannel) Wake() {}
 // Implements: ibv_destroy_comp_channel.
 func (ch *CompChannel) Close() error { return ErrNotSupported }
 
-// GetAddrInfo looks up a node and a service, and returns addresses for CreateEP. node is a host
-// name or an address, and service a service name or a port number. One of the two may be empty. An
-// empty node with hints.Passive stands for all addresses of this host. If Type, PortSpace, Family
-// or Src of hints are not zero, they limit the results. GetAddrInfo does not look up routes;
-// CreateEP and ResolveRoute do.
+// GetAddrInfo looks up a node and a service, and returns addresses for CreateEP. The parameter node
+// is a host name or an address, and the parameter service is a service name or a port number. One
+// of the two may be empty. An empty node with hints.Passive stands for all addresses of this host.
+// If Type, PortSpace, Family or Src of hints are not zero, they limit the results. GetAddrInfo does
+// not look up routes; CreateEP and ResolveRoute do.
 //
 // GetAddrInfo returns when ctx ends. The look-up then continues in its thread until the resolver
 // gives up. At most 16 look-ups run at once, and further callers wait. Errors: ENOENT for an
@@ -231,7 +231,7 @@ func (id *CMID) Data() any { return nil }
 func (id *CMID) BindAddr(addr netip.AddrPort) error { return ErrNotSupported }
 
 // ResolveAddr starts resolving dst to a device and a hardware address. The event ADDR_RESOLVED or
-// ADDR_ERROR follows. If src is zero the routing table chooses the source address. timeout is
+// ADDR_ERROR follows. If src is zero the routing table chooses the source address. The timeout is
 // rounded up to milliseconds.
 //
 // Implements: rdma_resolve_addr.
@@ -240,7 +240,7 @@ func (id *CMID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) erro
 }
 
 // ResolveRoute starts resolving the path to the peer. Call it after ADDR_RESOLVED. The event
-// ROUTE_RESOLVED or ROUTE_ERROR follows. timeout is rounded up to milliseconds.
+// ROUTE_RESOLVED or ROUTE_ERROR follows. The timeout is rounded up to milliseconds.
 //
 // Implements: rdma_resolve_route.
 func (id *CMID) ResolveRoute(timeout time.Duration) error { return ErrNotSupported }
@@ -348,7 +348,8 @@ func (id *CMID) SetReuseAddr(on bool) error { return ErrNotSupported }
 // Implements: rdma_set_option.
 func (id *CMID) SetAFOnly(on bool) error { return ErrNotSupported }
 
-// SetAckTimeout sets the queue pair's ACK timeout to 4.096 us << timeout. timeout is 0 to 31.
+// SetAckTimeout sets the queue pair's ACK timeout to 4.096 us << timeout. The parameter timeout is
+// 0 to 31.
 //
 // Implements: rdma_set_option.
 func (id *CMID) SetAckTimeout(timeout uint8) error { return ErrNotSupported }
@@ -420,8 +421,8 @@ func (k *Counters) Close() error { return ErrNotSupported }
 type CQ struct{}
 
 // CreateCQ creates a completion queue for at least depth completions. If ch is nil the queue can
-// only be polled. vector is 0 to NumCompVectors-1. An overflow breaks every queue pair that uses
-// the queue, so depth must be enough for all their work requests.
+// only be polled. The parameter vector is 0 to NumCompVectors-1. An overflow breaks every queue
+// pair that uses the queue, so depth must be enough for all their work requests.
 //
 // Implements: ibv_create_cq.
 func (c *Context) CreateCQ(depth int, ch *CompChannel, vector int) (*CQ, error) {
@@ -679,21 +680,21 @@ func (d *DM) Handle() uint32 { return 0 }
 // Implements: ibv_import_device.
 func ImportDevice(fd int) (*Context, error) { return nil, ErrNotSupported }
 
-// ImportPD imports a protection domain. handle is the PD.Handle in the process that the context
-// comes from. Errors: ErrNotSupported.
+// ImportPD imports a protection domain. The parameter handle is the PD.Handle in the process that
+// the context comes from. Errors: ErrNotSupported.
 //
 // Implements: ibv_import_pd.
 func (c *Context) ImportPD(handle uint32) (*PD, error) { return nil, ErrNotSupported }
 
-// ImportMR imports a region of an imported domain. handle is the MR.Handle in the other process.
-// Addr and Len return 0, because the region's address and length are not known here. The region's
-// owner must pass them along with the handle. Errors: ErrNotSupported.
+// ImportMR imports a region of an imported domain. The parameter handle is the MR.Handle in the
+// other process. Addr and Len return 0, because the region's address and length are not known here.
+// The region's owner must pass them along with the handle. Errors: ErrNotSupported.
 //
 // Implements: ibv_import_mr.
 func (p *PD) ImportMR(handle uint32) (*MR, error) { return nil, ErrNotSupported }
 
-// ImportDM imports device memory. handle is the DM.Handle in the process that the context comes
-// from. Errors: ErrNotSupported.
+// ImportDM imports device memory. The parameter handle is the DM.Handle in the process that the
+// context comes from. Errors: ErrNotSupported.
 //
 // Implements: ibv_import_dm.
 func (c *Context) ImportDM(handle uint32) (*DM, error) { return nil, ErrNotSupported }
@@ -820,11 +821,11 @@ func (p *PD) AllocNullMR() (*MR, error) { return nil, ErrNotSupported }
 // Implements: ibv_advise_mr.
 func (p *PD) AdviseMR(advice MRAdvice, flags AdviseFlags, sges []SGE) error { return ErrNotSupported }
 
-// AttachMulticast makes a datagram queue pair receive what is sent to a multicast group. lid is the
-// group's LID on InfiniBand, and 0 on RoCE. If the group is attached already nothing changes. While
-// a group is attached QP.Close returns EBUSY. Errors: EINVAL if the queue pair is not UD, or if
-// group is not multicast (ff00::/8, or 224.0.0.0/4 mapped into IPv6); ENOMEM beyond
-// DeviceAttr.MaxMcastGrp or MaxMcastQPAttach.
+// AttachMulticast makes a datagram queue pair receive what is sent to a multicast group. The
+// parameter lid is the group's LID on InfiniBand, and 0 on RoCE. If the group is attached already
+// nothing changes. While a group is attached QP.Close returns EBUSY. Errors: EINVAL if the queue
+// pair is not UD, or if group is not multicast (ff00::/8, or 224.0.0.0/4 mapped into IPv6); ENOMEM
+// beyond DeviceAttr.MaxMcastGrp or MaxMcastQPAttach.
 //
 // Implements: ibv_attach_mcast.
 func (q *QP) AttachMulticast(group GID, lid uint16) error { return ErrNotSupported }
@@ -1251,7 +1252,7 @@ func (t *IndTable) Close() error { return ErrNotSupported }
 type XRCD struct{}
 
 // OpenXRCD opens the domain that belongs to the file of the descriptor fd. fd may be closed
-// afterwards. flags are those of package os. With O_CREATE the domain is created if it does not
+// afterwards. The flags are those of package os. With O_CREATE the domain is created if it does not
 // exist. With O_CREATE and O_EXCL it must not exist. If fd is -1 the domain is new and belongs to
 // this process alone; flags must then contain O_CREATE. Errors: ErrNotSupported; ENOENT if the
 // domain does not exist and flags lack O_CREATE; EEXIST if the domain exists and flags contain

@@ -15,7 +15,7 @@ type XRCD struct {
 }
 
 // OpenXRCD opens the domain that belongs to the file of the descriptor fd. fd may be closed
-// afterwards. flags are those of package os. With O_CREATE the domain is created if it does not
+// afterwards. The flags are those of package os. With O_CREATE the domain is created if it does not
 // exist. With O_CREATE and O_EXCL it must not exist. If fd is -1 the domain is new and belongs to
 // this process alone; flags must then contain O_CREATE. Errors: ErrNotSupported; ENOENT if the
 // domain does not exist and flags lack O_CREATE; EEXIST if the domain exists and flags contain

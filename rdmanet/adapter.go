@@ -199,9 +199,9 @@ func (a *adapter) fail(err error) {
 	}
 }
 
-// onFailure registers the function notify under a key. notify is called in a goroutine of its own
-// when the device fails, or at once if the device has already failed. If notify is nil, onFailure
-// removes the function of the key.
+// onFailure registers the function notify under a key. The callback notify is called in a goroutine
+// of its own when the device fails, or at once if the device has already failed. If notify is nil,
+// onFailure removes the function of the key.
 func (a *adapter) onFailure(key any, notify func(error)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -48,8 +48,8 @@ const (
 	// request. The time becomes shorter with the number of waiting requests, down to graceLeast.
 	graceTime  = time.Second
 	graceLeast = 200 * time.Millisecond
-	// helloTime is how long a connection waits for its first message before it is given up in any
-	// case.
+	// helloTime is how long a connection waits for its first message. Then it is given up, even if
+	// no request waits.
 	helloTime = 15 * time.Second
 )
 
@@ -68,10 +68,10 @@ func (a *admission) ask(r *request) bool {
 }
 
 // next returns the oldest request that may be answered now, and adds its connection m to those in
-// the making. open is the number of connections that wait for Accept. victim, unless nil, is the
-// connection that the new one replaces: the caller must give it up. If no request may be answered
-// now, r is nil, and wait is the time after which one may be answered, or 0 if another event must
-// come first.
+// the making. The parameter open is the number of connections that wait for Accept. The result
+// victim, unless nil, is the connection that the new one replaces: the caller must give it up. If
+// no request may be answered now, r is nil, and the result wait is the time after which one may be
+// answered, or 0 if another event must come first.
 func (a *admission) next(open int, now time.Time) (r *request, m, victim *making, wait time.Duration) {
 	if open+a.making.Len() >= a.backlog+a.most() {
 		return nil, nil, nil, 0
@@ -100,8 +100,8 @@ func (a *admission) next(open int, now time.Time) (r *request, m, victim *making
 	return nil, nil, nil, wait
 }
 
-// room reports whether one more connection of a source may be in the making. If not, victim is the
-// oldest connection that the new one may replace.
+// room reports whether one more connection of a source may be in the making. If not, the result
+// victim is the oldest connection that the new one may replace.
 func (a *admission) room(from netip.Addr) (victim *making, ok bool) {
 	own := a.halves[from] >= a.most()/2
 	if !own && a.making.Len() < a.most() {
@@ -124,8 +124,8 @@ func (a *admission) made(m *making) {
 	}
 }
 
-// late removes and returns the connections that have been in the making for helloTime. wait is the
-// time until the oldest remaining connection is due, or 0 if none remains.
+// late removes and returns the connections that have been in the making for helloTime. The result
+// wait is the time until the oldest remaining connection is due, or 0 if none remains.
 func (a *admission) late(now time.Time) (late []*making, wait time.Duration) {
 	for e := a.making.Front(); e != nil; e = a.making.Front() {
 		m := e.Value.(*making)

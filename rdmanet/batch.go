@@ -9,10 +9,10 @@ import (
 )
 
 // WriteRemote writes bytes of a region to the peer's memory. The length of the Remote is the number
-// of bytes, and off is the offset of the first byte in the region. WriteRemote returns when the
-// peer's device has acknowledged the bytes; on iWARP, when the local TCP stack has them. A later
-// Write, message or [Conn.Notify] reaches the peer after the bytes, and can announce them. Use a
-// [Batch] for several operations, or to pass a context.
+// of bytes, and the parameter off is the offset of the first byte in the region. WriteRemote
+// returns when the peer's device has acknowledged the bytes; on iWARP, when the local TCP stack has
+// them. A later Write, message or [Conn.Notify] reaches the peer after the bytes, and can announce
+// them. Use a [Batch] for several operations, or to pass a context.
 func (c *Conn) WriteRemote(to Remote, from *Region, off int) error {
 	b := Batch{c: c}
 	b.Write(to, from, off)
@@ -20,9 +20,9 @@ func (c *Conn) WriteRemote(to Remote, from *Region, off int) error {
 }
 
 // ReadRemote reads bytes of the peer's memory into a region. The length of the Remote is the number
-// of bytes, and off is the offset of the first byte in the region. ReadRemote returns when the
-// bytes have arrived. The peer's program is not notified, and may change its memory at the same
-// time. Use a [Batch] for several operations, or to pass a context.
+// of bytes, and the parameter off is the offset of the first byte in the region. ReadRemote returns
+// when the bytes have arrived. The peer's program is not notified, and may change its memory at the
+// same time. Use a [Batch] for several operations, or to pass a context.
 func (c *Conn) ReadRemote(to *Region, off int, from Remote) error {
 	b := Batch{c: c}
 	b.Read(to, off, from)
@@ -31,9 +31,9 @@ func (c *Conn) ReadRemote(to *Region, off int, from Remote) error {
 
 // FetchAdd adds a number to the 64-bit word at remote in the peer's memory, and returns the word's
 // old value. The operation is atomic with respect to the other atomics of the peer's device. The
-// word is in the byte order of the peer's processor. remote must be 8 bytes long, at an address
-// that is a multiple of 8, in a region with PeerAtomics. On a device without atomics the error is
-// errors.ErrUnsupported.
+// word is in the byte order of the peer's processor. The parameter remote must be 8 bytes long, at
+// an address that is a multiple of 8, in a region with PeerAtomics. On a device without atomics the
+// error is errors.ErrUnsupported.
 func (c *Conn) FetchAdd(ctx context.Context, remote Remote, add uint64) (old uint64, err error) {
 	b := Batch{c: c}
 	b.FetchAdd(remote, add, &old)
@@ -41,8 +41,8 @@ func (c *Conn) FetchAdd(ctx context.Context, remote Remote, add uint64) (old uin
 	return old, c.opError("fetch and add", err)
 }
 
-// CompareSwap stores swap in the word at remote if the word equals compare. It returns the word's
-// old value in both cases. The rules of [Conn.FetchAdd] apply.
+// CompareSwap stores the value swap in the word at remote, if the word equals the value compare. It
+// returns the word's old value in both cases. The rules of [Conn.FetchAdd] apply.
 func (c *Conn) CompareSwap(ctx context.Context, remote Remote, compare, swap uint64) (old uint64, err error) {
 	b := Batch{c: c}
 	b.CompareSwap(remote, compare, swap, &old)
@@ -269,7 +269,7 @@ func (p *Pending) expire(err error) {
 		return
 	}
 	p.expired = err
-	p.breaks = p.c.within(settleTime, func() {
+	p.breaks = p.c.afterFunc(settleTime, func() {
 		if !p.over {
 			p.c.fail(errDeadPeer)
 		}

@@ -15,9 +15,9 @@ const (
 	closeMost  = 500 * time.Millisecond
 )
 
-// silence shortens the waits of Closes that follow one another and whose peers are all stopped, as
-// those of http.Server.Shutdown may be. Each Close that has waited in vain halves the time limit of
-// the next one. If no Close has waited in vain for silenceTime, the limit is the full one again.
+// silence shortens the waits of successive calls of Close if all their peers are stopped, as it may
+// happen in http.Server.Shutdown. Each Close that has waited in vain halves the time limit of the
+// next one. If no Close has waited in vain for silenceTime, the limit is the full one again.
 type silence struct {
 	mu   sync.Mutex
 	vain int
@@ -72,7 +72,7 @@ func (c *Conn) Close() error {
 		c.fail(net.ErrClosed)
 	default:
 		c.d.block() // a goroutine must handle the peer's answers
-		c.linger.begin(c.within(c.linger.limit, func() {
+		c.linger.begin(c.afterFunc(c.linger.limit, func() {
 			c.fail(fmt.Errorf("the peer has not taken what was written within %v", c.linger.limit))
 		}))
 		c.owe(kindClose)
@@ -103,10 +103,10 @@ func (c *Conn) awaitClose() {
 		if last = now; over {
 			c.wake(&c.writable)
 		} else {
-			stop = c.within(min(closePause, most), check)
+			stop = c.afterFunc(min(closePause, most), check)
 		}
 	}
-	stop = c.within(min(closePause, most), check)
+	stop = c.afterFunc(min(closePause, most), check)
 	for c.state != stateDead && !over && (c.out.closeAt == 0 || c.out.done < c.out.closeAt) {
 		c.wait(&c.writable)
 	}

@@ -125,8 +125,8 @@ func (c *Conn) report(err error) {
 	}
 }
 
-// fail ends the connection; mu is held. From now on calls return err, but Reads first return the
-// data that has arrived.
+// fail ends the connection; mu is held. From now on, each call returns the error err, but Reads
+// first return the data that has arrived.
 func (c *Conn) fail(err error) {
 	if c.state != stateDead {
 		c.state, c.err = stateDead, err
@@ -242,9 +242,9 @@ type waiters struct {
 // while it waits.
 func (c *Conn) wait(w *waiters) { c.waitYielding(w, true) }
 
-// waitYielding is like wait. yields selects whether a call that becomes the leader first yields its
-// processor to other goroutines. If no other goroutine is ready to run, yielding costs a futex call
-// and wakes a thread for nothing.
+// waitYielding is like wait. The parameter yields selects whether a call that becomes the leader
+// first yields its processor to other goroutines. If no other goroutine is ready to run, yielding
+// costs a futex call and wakes a thread for nothing.
 func (c *Conn) waitYielding(w *waiters, yields bool) {
 	if !c.d.leadOrBlock() {
 		w.n++
@@ -297,8 +297,8 @@ func (c *Conn) opError(op string, err error) error {
 	return &net.OpError{Op: op, Net: Network, Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
 }
 
-// within calls f with c.mu held after the time d, unless stop is called before.
-func (c *Conn) within(d time.Duration, f func()) (stop func() bool) {
+// afterFunc calls f after the time d, unless stop is called before. It holds c.mu during the call.
+func (c *Conn) afterFunc(d time.Duration, f func()) (stop func() bool) {
 	return time.AfterFunc(d, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()

@@ -22,12 +22,12 @@ func (c *Conn) owesCredit() bool {
 	return int64(in.freed+in.window-in.told) >= int64(in.window/2) || in.reposted-in.toldAt >= creditBatch
 }
 
-// scarce reports whether less than a quarter of the window is allowed. The peer will then soon
-// allow more, and it is better to wait than to send a small piece.
+// scarce reports whether the peer allows the writing of less than a quarter of the window. The peer
+// will then soon allow more, and it is better to wait than to send a small piece.
 func (o *outgoing) scarce(allowed uint64) bool { return allowed < o.window/4 }
 
-// mayWrite returns how many of n bytes may be written now with one message. pending is the number
-// of all bytes that wait to be written.
+// mayWrite returns how many of n bytes may be written now with one message. The parameter pending
+// is the number of all bytes that wait to be written.
 func (c *Conn) mayWrite(n, pending uint64) uint64 {
 	out := &c.out
 	allowed := out.limit - out.position

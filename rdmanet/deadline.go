@@ -15,9 +15,9 @@ type deadline struct {
 	timer  *time.Timer
 }
 
-// set sets the deadline; mu is held. When the deadline has passed, wake is called with mu held.
+// set sets the deadline; mu is held. When the deadline has passed, onPassed is called with mu held.
 // Changes of the wall clock do not move the deadline.
-func (d *deadline) set(mu sync.Locker, t time.Time, wake func()) {
+func (d *deadline) set(mu sync.Locker, t time.Time, onPassed func()) {
 	d.at, d.passed = time.Time{}, false
 	if d.timer != nil {
 		d.timer.Stop()
@@ -28,7 +28,7 @@ func (d *deadline) set(mu sync.Locker, t time.Time, wake func()) {
 	left := time.Until(t)
 	if left <= 0 {
 		d.passed = true
-		wake()
+		onPassed()
 		return
 	}
 	d.at = time.Now().Add(left)
@@ -41,7 +41,7 @@ func (d *deadline) set(mu sync.Locker, t time.Time, wake func()) {
 		defer mu.Unlock()
 		if !d.at.IsZero() && !time.Now().Before(d.at) { // otherwise the deadline has been set again
 			d.passed = true
-			wake()
+			onPassed()
 		}
 	})
 }

@@ -28,9 +28,9 @@ const (
 
 func isTCP(device string) bool { return device == tcpDevice || strings.HasPrefix(device, tcpPrefix) }
 
-// devicesFor returns the devices to listen on for a local address, as names or addresses. device is
-// the device that the program named, or empty. fallback reports whether the program has set
-// Fallback: a host without RDMA devices then uses TCP instead of mem0.
+// devicesFor returns the devices to listen on for a local address, as names or addresses. The
+// parameter device is the device that the program named, or empty. The parameter fallback states
+// whether the program has set Fallback: a host without RDMA devices then uses TCP instead of mem0.
 func devicesFor(device string, local netip.Addr, fallback bool) ([]string, error) {
 	only, hasOnly := strings.CutPrefix(device, tcpPrefix)
 	switch {
@@ -69,7 +69,7 @@ func isAddr(text string, a netip.Addr) bool {
 }
 
 // deviceTo returns the device that reaches the peer, as a name or address. That is the argument
-// device if the program has named one. fallback means the same as for devicesFor.
+// device if the program has named one. The parameter fallback means the same as for devicesFor.
 func deviceTo(device string, peer netip.Addr, fallback bool) (string, error) {
 	if device != "" {
 		return device, nil
@@ -105,8 +105,8 @@ func noDevice(format string, args ...any) error {
 	return fmt.Errorf("%w: %s (%s; the device \"tcp\", named at both ends, needs no hardware)", ErrNoDevice, text, advice)
 }
 
-// verbsDevices returns the verbs devices of this host that are active and have an address. absent
-// reports whether the host has no verbs devices at all.
+// verbsDevices returns the verbs devices of this host that are active and have an address. The
+// result absent reports whether the host has no verbs devices at all.
 func verbsDevices() (usable []udat.ProviderInfo, absent bool) {
 	return choose(udat.Providers(), udat.WhyNoDevices())
 }
@@ -132,9 +132,9 @@ func has(a netip.Addr) func(udat.ProviderInfo) bool {
 }
 
 // target translates the peer's address into the address to which the open device a connects. The
-// unspecified address stands for the address of the device, but on "tcp", which has all addresses
-// of the host, for the loopback address. A loopback address stands for the address of the device,
-// except on TCP. On mem0 each address of this host stands for the address of the device.
+// unspecified address becomes the address of the device. On "tcp", which has all addresses of the
+// host, it becomes the loopback address instead. A loopback address becomes the address of the
+// device, except on TCP. On mem0 each address of this host becomes the address of the device.
 func (a *adapter) target(to netip.Addr) netip.Addr {
 	name := a.key.name
 	switch {

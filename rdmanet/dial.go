@@ -125,7 +125,8 @@ func (d *Dialer) dialAll(ctx context.Context, network, address string, tcpNames 
 }
 
 // dialEach tries the addresses in order, and returns the first connection. If all fail, the error
-// is the first that is not ErrNoDevice, or ErrNoDevice if all are.
+// is the first one that is not ErrNoDevice. If all errors are ErrNoDevice, the error is
+// ErrNoDevice.
 func (d *Dialer) dialEach(ctx context.Context, network string, cfg config, device string,
 	addrs []netip.AddrPort) (*Conn, error) {
 	var first error

@@ -80,14 +80,14 @@ type dispatchers struct {
 	list    []*dispatcher
 }
 
-// get returns the oldest dispatcher with room, or a new one if none has room. If fresh is true it
-// always returns a new one, for the case that the completion queues of the others cannot grow. The
-// caller must call put or putFull.
-func (s *dispatchers) get(fresh bool) (*dispatcher, error) {
+// get returns the oldest dispatcher with room, or a new one if none has room. If forceNew is true
+// it always returns a new one, for the case that the completion queues of the others cannot grow.
+// The caller must call put or putFull.
+func (s *dispatchers) get(forceNew bool) (*dispatcher, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, d := range s.list {
-		if d.users < dispatcherConns && !d.full && !fresh {
+		if d.users < dispatcherConns && !d.full && !forceNew {
 			d.users++
 			return d, nil
 		}

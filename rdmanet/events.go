@@ -151,7 +151,7 @@ func (c events) unlessAnswered(err error) error {
 	return err
 }
 
-// withErrno returns cause with errno in its chain. cause may be nil.
+// withErrno returns cause with errno in its chain. The parameter cause may be nil.
 func withErrno(cause error, errno syscall.Errno) error {
 	switch {
 	case cause == nil:

@@ -27,7 +27,7 @@ var lingering struct {
 	count int                       // number of connections that have lost bytes
 }
 
-// begin begins the lingering of a connection. stop stops the timer of its limit.
+// begin begins the lingering of a connection. The callback stop stops the timer that limits it.
 func (l *linger) begin(stop func() bool) {
 	l.running, l.stop, l.done = true, stop, make(chan struct{})
 	lingering.mu.Lock()

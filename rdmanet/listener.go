@@ -25,7 +25,7 @@ type Listener struct {
 	admission
 	queue    []*Conn // connections that wait for Accept, oldest first
 	workers  int
-	timer    *time.Timer // calls Listener.look
+	timer    *time.Timer // calls Listener.checkLate
 	due      time.Time   // when timer fires; zero: it is stopped
 	failed   error       // why this host could not create a connection; AcceptConn returns it once
 	gone     error       // why there will be no more connections
@@ -237,24 +237,24 @@ func (l *Listener) giveUp(m *making) {
 	}
 }
 
-// remind sets the timer, which calls the method look, to fire after d. If the timer is set and
-// fires sooner, or if d is 0, remind does nothing. mu is held.
+// remind sets the timer, which calls checkLate, to fire after d. If the timer is set and fires
+// sooner, or if d is 0, remind does nothing. mu is held.
 func (l *Listener) remind(d time.Duration) {
 	due := time.Now().Add(d)
 	switch {
 	case d == 0 || !l.due.IsZero() && !due.Before(l.due):
 		return
 	case l.timer == nil:
-		l.timer = time.AfterFunc(d, l.look)
+		l.timer = time.AfterFunc(d, l.checkLate)
 	default:
 		l.timer.Reset(d)
 	}
 	l.due = due
 }
 
-// look gives up connections whose first message is late, and makes workers answer the requests that
-// may now be answered.
-func (l *Listener) look() {
+// checkLate gives up connections whose first message is late, and makes workers answer the requests
+// that may now be answered.
+func (l *Listener) checkLate() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.due = time.Time{}

@@ -6,10 +6,10 @@ import (
 )
 
 // ReadFunc calls f with the next bytes of the stream, at least one. It waits for them like
-// [Conn.Read]. The bytes are not copied: p is the memory into which the peer has written them. f
-// returns how many bytes it has consumed, and the next call continues after them. p is valid until
-// f returns, but a hostile peer may change the bytes while f runs. p may end at any byte, so data
-// that must be contiguous has to be copied, or read with [Conn.Read].
+// [Conn.Read]. The bytes are not copied: p is the memory into which the peer has written them. The
+// function f returns how many bytes it has consumed, and the next call continues after them. p is
+// valid until f returns, but a hostile peer may change the bytes while f runs. p may end at any
+// byte, so data that must be contiguous has to be copied, or read with [Conn.Read].
 //
 // ReadFunc returns the error of f, or the error of a Read. f must not read from the connection,
 // because other calls that read wait until f returns. While [Conn.WriteTo] uses the memory,

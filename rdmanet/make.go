@@ -108,19 +108,20 @@ func (c *Conn) createEP(h handler) error {
 // of it.
 const repostBatch = 8
 
-// postRecvs posts n receives, beginning with slot first. n must be a multiple of repostBatch.
-func (c *Conn) postRecvs(first, n int) error {
+// postRecvs posts n receives, beginning with the slot firstSlot. n must be a multiple of
+// repostBatch.
+func (c *Conn) postRecvs(firstSlot, n int) error {
 	var recvs [repostBatch]udat.Recv
 	var iov [repostBatch][1]udat.LMRTriplet
 	for n > 0 {
 		for i := range recvs {
-			iov[i][0] = c.own.Triplet(recvPlace(first+i), controlSize)
-			recvs[i] = udat.Recv{IOV: iov[i][:], Cookie: udat.Cookie(first + i)}
+			iov[i][0] = c.own.Triplet(recvPlace(firstSlot+i), controlSize)
+			recvs[i] = udat.Recv{IOV: iov[i][:], Cookie: udat.Cookie(firstSlot + i)}
 		}
 		if _, err := c.ep.PostRecvBatch(recvs[:]); err != nil {
 			return err
 		}
-		first, n = first+repostBatch, n-repostBatch
+		firstSlot, n = firstSlot+repostBatch, n-repostBatch
 	}
 	return nil
 }

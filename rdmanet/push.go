@@ -68,9 +68,9 @@ func (c *Conn) move() bool {
 
 // write posts RDMA writes of contiguous bytes into the peer's ring, each of at most out.piece
 // bytes. It also posts the message that reports the bytes: with out.imm, the immediate data of the
-// last write, otherwise a control message. It returns false if posting failed. If certain is true,
+// last write, otherwise a control message. It returns false if posting failed. If signaled is true,
 // the completion is not suppressed.
-func (c *Conn) write(from udat.LMRTriplet, certain bool) bool {
+func (c *Conn) write(from udat.LMRTriplet, signaled bool) bool {
 	out := &c.out
 	n := from.SegmentLength
 	o := &out.ops[0]
@@ -94,14 +94,14 @@ func (c *Conn) write(from udat.LMRTriplet, certain bool) bool {
 		}
 	}
 	out.silentBy += int(n)
-	certain = certain || out.silentBy >= int(out.ring.cur.size/2)
+	signaled = signaled || out.silentBy >= int(out.ring.cur.size/2)
 	if !out.imm {
 		c.count()
-		return c.message(kindData, n, 1, certain)
+		return c.message(kindData, n, 1, signaled)
 	}
 	o.Kind, o.Immediate = udat.OpRDMAWriteImmediate, immediate(int(n), c.in.reposted)
 	c.in.toldAt = c.in.reposted
-	o.Cookie, o.Flags = udat.Cookie(out.requests), c.flags(certain)
+	o.Cookie, o.Flags = udat.Cookie(out.requests), c.flags(signaled)
 	c.count()
 	out.messages++
 	return c.post(1)
@@ -114,11 +114,11 @@ func (c *Conn) count() {
 	out.requests++
 }
 
-// flags returns the completion flags of the next request. If certain is true, the request gets a
+// flags returns the completion flags of the next request. If signaled is true, the request gets a
 // completion. Otherwise only one of requests/4 requests in a row gets a completion.
-func (c *Conn) flags(certain bool) udat.CompletionFlags {
+func (c *Conn) flags(signaled bool) udat.CompletionFlags {
 	out := &c.out
-	if out.silent++; !certain && out.silent < requests/4 {
+	if out.silent++; !signaled && out.silent < requests/4 {
 		return udat.CompletionSuppress
 	}
 	out.silent, out.silentBy = 0, 0

@@ -113,7 +113,8 @@ func (c *Conn) WriteTo(w io.Writer) (total int64, err error) {
 	}
 }
 
-// passOn writes the next piece of the stream to w. ended is true if the stream has ended.
+// passOn writes the next piece of the stream to w. The result ended is true if the stream has
+// ended.
 func (c *Conn) passOn(w io.Writer) (n int, ended bool, err error) {
 	l, err := c.lend()
 	if err == io.EOF {

@@ -182,7 +182,7 @@ func (c *Conn) settle(seq uint64) error {
 		}
 		if late == nil {
 			if late = c.useError(); late != nil {
-				defer c.within(settleTime, func() { c.fail(errDeadPeer) })()
+				defer c.afterFunc(settleTime, func() { c.fail(errDeadPeer) })()
 			}
 		}
 		c.wait(&c.writable)

@@ -26,7 +26,7 @@ const privatePriv = udat.PrivLocalRead | udat.PrivLocalWrite
 // keeps the bytes that are in it, until they are no longer needed.
 type ring struct {
 	cur  memory
-	old  memory // holds the bytes before position from; its lmr is nil if there is none
+	old  memory // holds the bytes before the position in from; its lmr is nil if there is no old memory
 	from uint64
 }
 

@@ -25,8 +25,8 @@ func (c *Conn) writeError() error {
 	return nil
 }
 
-// space waits for free memory in the send ring and returns the part of it that is contiguous. want
-// is the number of bytes to write. wmu is held.
+// space waits for free memory in the send ring and returns the part of it that is contiguous. The
+// parameter want is the number of bytes to write. wmu is held.
 func (c *Conn) space(want int) ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -31,8 +31,8 @@ type Zone struct {
 }
 
 // NewZone creates a zone on a device. The device is a name or an address, as in [Dialer].Device,
-// and must not be empty. path applies to all connections of the zone. If the device has no memory
-// windows, the error is errors.ErrUnsupported.
+// and must not be empty. The path settings apply to all connections of the zone. If the device has
+// no memory windows, the error is errors.ErrUnsupported.
 func NewZone(device string, path Path) (*Zone, error) {
 	a, err := openAdapter(device, path)
 	if err != nil {

@@ -66,8 +66,8 @@ var (
 	errDevice    = errors.New("the device has failed")
 )
 
-// breakEndpoints breaks the connections of the endpoints for which match returns true. cause is the
-// failure that the endpoints report.
+// breakEndpoints breaks the connections of the endpoints for which match returns true. The
+// parameter cause is the failure that the endpoints report.
 func (ia *IA) breakEndpoints(cause error, match func(*EP) bool) {
 	ia.mu.Lock()
 	var eps []*EP

@@ -51,8 +51,8 @@ const (
 	defaultReads = 4
 )
 
-// counts lists the attributes that are counts, with their defaults and limits. shared says whether
-// the endpoint has a shared receive queue.
+// counts lists the attributes that are counts, with their defaults and limits. The parameter shared
+// states whether the endpoint has a shared receive queue.
 func (a *EPAttr) counts(dev *fabric.Attr, shared bool) []epCount {
 	recvs := defaultDTOs
 	if shared {

@@ -81,8 +81,8 @@ func (c *CNO) Wait(timeout time.Duration) (*EVD, error) {
 
 // WaitContext is [CNO.Wait] with a context instead of a timeout. It returns InterruptedCall if ctx
 // is canceled, and QueueEmpty if its deadline passes. errors.Is also matches these errors with
-// context.Canceled and context.DeadlineExceeded. A trigger before the call counts even if ctx has
-// ended.
+// context.Canceled and context.DeadlineExceeded. If a trigger came before the call, WaitContext
+// takes it even if ctx has ended.
 //
 // Extension.
 func (c *CNO) WaitContext(ctx context.Context) (*EVD, error) {
@@ -106,8 +106,8 @@ var (
 	errCNOInterrupted = &Error{Op: cnoWait, Type: InterruptedCall}
 )
 
-// wait blocks until a trigger comes or the object is abandoned. It returns errCNOTimeout or
-// errCNOInterrupted if expired or interrupt becomes ready first.
+// wait blocks until a trigger comes or the object is abandoned. It returns errCNOTimeout if the
+// channel expired becomes ready first, and errCNOInterrupted if the channel interrupt does.
 func (c *CNO) wait(expired <-chan time.Time, interrupt <-chan struct{}) (*EVD, error) {
 	select {
 	case evd := <-c.triggered:
@@ -263,8 +263,8 @@ func (c *CNO) attach(op string, ia *IA) error {
 	return nil
 }
 
-// detach undoes attach. freed says that the dispatcher is being freed. If a dispatcher that is
-// being freed was the last one of the object, detach abandons the object.
+// detach undoes attach. The parameter freed is true if the dispatcher is being freed. If a
+// dispatcher that is being freed was the last one of the object, detach abandons the object.
 func (c *CNO) detach(freed bool) {
 	if c == nil {
 		return

@@ -78,8 +78,8 @@ func (ep *EP) workFailed(status fabric.Status) (after func()) {
 }
 
 // status returns the DAT status of a request that failed. rxe reports an invalid local key as a
-// queue pair operation error. The key was valid when the request was posted, so the cause is an
-// invalid key only if the region has been lost since then.
+// queue pair operation error. The key was valid when the request was posted. So the key is the
+// cause of the error only if the region has been lost since then.
 func (q *requestQueue) status(en *inflightEntry, s fabric.Status) DTOStatus {
 	switch {
 	case s != fabric.StatusLocalQPOp:

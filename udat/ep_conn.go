@@ -343,8 +343,8 @@ func (ep *EP) announce(c *connection) {
 	}
 }
 
-// awaits returns what a pending attempt waits for, and what to check between the hosts. reach is
-// empty if the peer's host has answered.
+// awaits returns what a pending attempt waits for, and what to check between the hosts. The result
+// reach is empty if the peer's host has answered.
 func (ep *EP) awaits(c *connection) (what, reach string) {
 	what, reached := c.conn.Awaits()
 	if reached {
@@ -353,9 +353,9 @@ func (ep *EP) awaits(c *connection) (what, reach string) {
 	return what, ep.obj.ia.device.Attr().Reach
 }
 
-// whyNot returns the error that Err of the connection's last event will return; it may be nil.
-// event is the number of that last event. If the connection is broken and ev contains no reason,
-// the reason is the first failure of work on the connection. ep.mu is held.
+// whyNot returns the error that Err of the connection's last event will return; it may be nil. The
+// parameter event is the number of that last event. If the connection is broken and ev contains no
+// reason, the reason is the first failure of work on the connection. ep.mu is held.
 func (ep *EP) whyNot(c *connection, event EventNumber, ev fabric.ConnEvent) *connectError {
 	if event == EventConnectionBroken && ev.Err == nil {
 		ev.Err = errNoReason

@@ -33,11 +33,11 @@ func (q ConnQual) port(op string, arg Subtype) (uint16, error) {
 // but ESTABLISHED the endpoint is DISCONNECTED.
 //
 // privateData goes to the peer with the request: at most MaxPrivateDataSize bytes, of which 56 work
-// on every fabric. timeout must be positive and may be [Infinite]. If the peer does not answer, the
-// connection manager gives up by itself and the outcome is UNREACHABLE, even if timeout is longer:
-// on RoCE with Linux 6.1 after 16 requests, in 103 s. [Event.Err] returns the reason of a failure.
-// With [WithLogger] an attempt that takes longer than 2 s is logged, together with what the attempt
-// waits for.
+// on every fabric. timeout must be positive and may be [Infinite]. The connection manager also has
+// a time limit, for example 103 s and 16 requests on RoCE with Linux 6.1. If the peer does not
+// answer within this limit, the outcome is UNREACHABLE, even if the timeout has not passed.
+// [Event.Err] returns the reason of a failure. With [WithLogger] an attempt that takes longer than
+// 2 s is logged, together with what the attempt waits for.
 //
 // If Connect returns an error, the endpoint remains UNCONNECTED. Errors: InvalidAddress for an
 // address that no host can have; ModelNotSupported for a quality of service or a flag that is not
@@ -138,8 +138,9 @@ func (ep *EP) connect(op string, arg Subtype, remote netip.AddrPort, timeout tim
 	return nil
 }
 
-// begin starts a new connection of the endpoint. It calls start, with the endpoint's read depths,
-// to start the connection in the fabric. ep.mu is held. An error changes nothing.
+// begin starts a new connection of the endpoint. It calls the callback start with the endpoint's
+// read depths. The callback starts the connection in the fabric. ep.mu is held. An error changes
+// nothing.
 func (ep *EP) begin(op string, call epCause,
 	start func(in, out uint8, on func(fabric.ConnEvent)) (fabric.Conn, error)) (*connection, error) {
 	if _, err := ep.transition(op, call); err != nil {
@@ -184,10 +185,10 @@ func checkPrivate(op string, arg Subtype, private []byte, limit int) error {
 	return nil
 }
 
-// accept accepts a request with the endpoint's queue pair. call is callAcceptOwn if the request
-// brought the endpoint, else callAccept. After a success accept calls answered; an error changes
-// nothing.
-func (ep *EP) accept(op string, call epCause, request fabric.Request, private []byte, answered func()) error {
+// accept accepts a request with the endpoint's queue pair. The parameter call is callAcceptOwn if
+// the request brought the endpoint, else callAccept. If accept succeeds it calls onAccepted. An
+// error changes nothing.
+func (ep *EP) accept(op string, call epCause, request fabric.Request, private []byte, onAccepted func()) error {
 	ep.obj.ia.thinAccepts(time.Now())
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
@@ -202,7 +203,7 @@ func (ep *EP) accept(op string, call epCause, request fabric.Request, private []
 	ep.obj.ia.mu.Lock()
 	ep.obj.ia.unconfirmed = append(ep.obj.ia.unconfirmed, unconfirmed{ep, c, c.began})
 	ep.obj.ia.mu.Unlock()
-	answered()
+	onAccepted()
 	return nil
 }
 

@@ -34,10 +34,11 @@ func (ep *EP) PostRDMAWriteImmediate(iov []LMRTriplet, cookie Cookie, remote RMR
 }
 
 // PostFetchAdd adds to the 64-bit word at remote. It stores the old value of the word, in host byte
-// order, in the memory that local names. The operation is atomic with respect to other atomics of
-// the peer's device. local and remote must be 8 bytes long. remote must be at a multiple of 8, in a
-// region with the remote atomic privilege. A fetch-and-add in flight counts as an RDMA read.
-// Without the provider attribute AttrFetchAndAdd the call returns ModelNotSupported.
+// order, in the memory of the triplet local. The operation is atomic with respect to other atomics
+// of the peer's device. The parameters local and remote must be 8 bytes long. The address in remote
+// must be a multiple of 8, in a region with the remote atomic privilege. A fetch-and-add in flight
+// counts as an RDMA read. Without the provider attribute AttrFetchAndAdd the call returns
+// ModelNotSupported.
 //
 // Extension. It is dat_ib_post_fetch_and_add of the IB extension of DAT 2.0.
 func (ep *EP) PostFetchAdd(add uint64, local LMRTriplet, cookie Cookie, remote RMRTriplet,
@@ -46,8 +47,8 @@ func (ep *EP) PostFetchAdd(add uint64, local LMRTriplet, cookie Cookie, remote R
 	return ep.post(&Op{Kind: OpFetchAdd, IOV: iov[:], Cookie: cookie, Remote: remote, CompareAdd: add, Flags: flags})
 }
 
-// PostCmpSwap compares the 64-bit word at remote with compare and, if they are equal, stores swap
-// in the word. In either case it stores the old value in the memory that local names. The
+// PostCmpSwap stores the value swap in the 64-bit word at remote, if the word equals the value
+// compare. In either case it stores the old value in the memory of the triplet local. The
 // requirements are those of PostFetchAdd, but the provider attribute is AttrCmpAndSwap.
 //
 // Extension. It is dat_ib_post_cmp_and_swap of the IB extension of DAT 2.0.

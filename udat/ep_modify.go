@@ -48,7 +48,7 @@ func (ep *EP) Modify(mask EPField, p EPParam) error {
 	if err := ep.modifiable(op, mask); err != nil {
 		return err
 	}
-	next, err := ep.with(op, mask, &p)
+	next, err := ep.withChanges(op, mask, &p)
 	if err != nil {
 		return err
 	}
@@ -93,9 +93,9 @@ func (ep *EP) modifiable(op string, mask EPField) error {
 	return nil
 }
 
-// with returns a new, unpublished endpoint. It has the values of p in the fields that mask selects,
-// and those of ep in all others.
-func (ep *EP) with(op string, mask EPField, p *EPParam) (*EP, error) {
+// withChanges returns a new, unpublished endpoint. It has the values of p in the fields that mask
+// selects, and those of ep in all others.
+func (ep *EP) withChanges(op string, mask EPField, p *EPParam) (*EP, error) {
 	next := &EP{attr: ep.attr, pz: ep.pz, srq: ep.srq, recvEVD: ep.recvEVD, requestEVD: ep.requestEVD,
 		connectEVD: ep.connectEVD}
 	next.obj.ia = ep.obj.ia
@@ -144,8 +144,8 @@ func (ep *EP) ensureSink(op string) error {
 	return err
 }
 
-// become copies the values of next, an endpoint that the method with has made, to ep. It returns
-// the references that ep held before.
+// become copies the values of the endpoint next, which withChanges has made, to ep. It returns the
+// references that ep held before.
 func (ep *EP) become(op string, mask EPField, next *EP) (uses, error) {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()

@@ -40,11 +40,11 @@ func (ep *EP) PostRDMARead(iov []LMRTriplet, cookie Cookie, remote RMRTriplet, f
 	return ep.post(&Op{Kind: OpRDMARead, IOV: iov, Cookie: cookie, Remote: remote, Flags: flags})
 }
 
-// PostRDMAWrite writes the segments of iov, in order, to the peer's memory remote. remote may be
-// longer than iov; if remote is shorter, the call returns LengthError. The peer gets no event. When
-// the peer has received a later Send of this endpoint, the data has arrived. States, flags and
-// errors are those of PostRDMARead, but the local regions need local read, the limit of segments is
-// MaxRDMAWriteIOV, and a read depth of 0 is no error.
+// PostRDMAWrite writes the segments of iov, in order, to the peer's memory remote. The parameter
+// remote may be longer than iov; if remote is shorter, the call returns LengthError. The peer gets
+// no event. When the peer has received a later Send of this endpoint, the data has arrived. States,
+// flags and errors are those of PostRDMARead, but the local regions need local read, the limit of
+// segments is MaxRDMAWriteIOV, and a read depth of 0 is no error.
 //
 // Implements: dat_ep_post_rdma_write.
 func (ep *EP) PostRDMAWrite(iov []LMRTriplet, cookie Cookie, remote RMRTriplet, flags CompletionFlags) error {

@@ -80,8 +80,8 @@ func (ep *EP) Query() (EPParam, error) {
 }
 
 // addresses returns the two ends of the connection, of the attempt to connect, or of the request
-// for which the endpoint waits; ep.mu is held. If there is none of these, local is the adapter's
-// address, and remote is zero.
+// for which the endpoint waits; ep.mu is held. If there is none of these, the result local is the
+// adapter's address, and the result remote is zero.
 func (ep *EP) addresses() (local, remote netip.AddrPort) {
 	switch ep.getState() {
 	case EPPassiveConnectionPending, EPTentativeConnection:

@@ -125,8 +125,8 @@ func (q *recvQueue) prepare(ep *EP, iov []LMRTriplet, cookie Cookie, flags Compl
 	return nil
 }
 
-// recvSegments checks the segments of a receive and appends them to sges. region is the region of
-// the first segment that is not empty.
+// recvSegments checks the segments of a receive and appends them to sges. The result region is the
+// region of the first segment that is not empty.
 func (ep *EP) recvSegments(sges []fabric.SGE, iov []LMRTriplet) (_ []fabric.SGE, region *LMR, err error) {
 	most := ep.attr.MaxMessageSize
 	if len(iov) == 1 { // most receives have one segment

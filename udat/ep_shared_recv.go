@@ -18,8 +18,8 @@ func (ep *EP) takesShared() bool {
 	return ep.requests.qp != nil && hasTaken(ep.requests.qp, c.ended)
 }
 
-// hasTaken reports whether a queue pair may still complete receives of a shared queue. since is the
-// time when the queue pair entered the error state.
+// hasTaken reports whether a queue pair may still complete receives of a shared queue. The
+// parameter since is the time when the queue pair entered the error state.
 func hasTaken(qp fabric.QP, since time.Time) bool {
 	switch n := qp.Taken(); {
 	case n == 0:

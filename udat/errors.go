@@ -112,9 +112,9 @@ var fabricErrors = []struct {
 	{fabric.ErrNoDevice, ProviderNotFound, SubNameNotRegistered},
 }
 
-// failAs makes an Error from a fabric's error. short is the subtype to use if resources have run
-// out. It is not used for file descriptors: DAT has no subtype for these, and the cause names their
-// limit.
+// failAs makes an Error from a fabric's error. The parameter short is the subtype to use if
+// resources have run out. It is not used for file descriptors: DAT has no subtype for these, and
+// the cause names their limit.
 func failAs(op string, cause error, short Subtype) *Error {
 	if short == SubResourceMemory && (errors.Is(cause, syscall.EMFILE) || errors.Is(cause, syscall.ENFILE)) {
 		short = SubNone

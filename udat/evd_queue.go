@@ -185,10 +185,10 @@ func (e *EVD) ringSlot() *Event {
 // length.
 const overflowRoom = 4096
 
-// overflow reports the overflow to the asynchronous dispatcher, once per overflow. full means that
-// the room beyond the queue's length is used up too. That room is for overflowRoom events, or for
-// as many as the depth of the completion queue if that is larger. The completion queue never
-// shrinks, so the events of freed endpoints have room too.
+// overflow reports the overflow to the asynchronous dispatcher, once per overflow. The result full
+// is true if the room beyond the queue's length is used up too. That room is for overflowRoom
+// events, or for as many as the depth of the completion queue if that is larger. The completion
+// queue never shrinks, so the events of freed endpoints have room too.
 func (e *EVD) overflow() (full bool) {
 	if !e.overflowed {
 		e.overflowed = true
@@ -214,10 +214,11 @@ func (e *EVD) push(ev *Event, notify bool) {
 	e.notify(notify)
 }
 
-// notify records a notification event and triggers the notification object, if yes is true; e.mu is
-// held. It does not wake the waiter: rouse wakes the waiter when all events have been queued.
-func (e *EVD) notify(yes bool) {
-	if !yes {
+// notify does nothing if notifies is false. Otherwise it records a notification event and triggers
+// the notification object; e.mu is held. It does not wake the waiter: rouse does so when all events
+// have been queued.
+func (e *EVD) notify(notifies bool) {
+	if !notifies {
 		return
 	}
 	e.waiting.notified = true
@@ -283,17 +284,17 @@ func (e *EVD) unlockAfter() []func() {
 }
 
 // async queues an event on the adapter's asynchronous dispatcher. If the adapter has none, async
-// queues the event on the asynchronous dispatchers of the device's other adapters. from is the
-// dispatcher whose lock is held, or nil.
-func (ia *IA) async(from *EVD, ev *Event) {
+// queues the event on the asynchronous dispatchers of the device's other adapters. The parameter
+// locked is the dispatcher whose lock is held, or nil.
+func (ia *IA) async(locked *EVD, ev *Event) {
 	switch to := ia.asyncEVD; {
-	case !to.object().alive() && from == nil:
+	case !to.object().alive() && locked == nil:
 		ia.asyncElsewhere(ev)
 	case !to.object().alive():
 		go ia.asyncElsewhere(ev)
-	case from == nil:
+	case locked == nil:
 		to.post(ev)
-	case to != from: // if they are equal, the asynchronous dispatcher itself has overflowed, and nothing is reported
+	case to != locked: // if they are equal, the asynchronous dispatcher itself has overflowed, and nothing is reported
 		// This cannot deadlock, because the second lock is always that of an asynchronous
 		// dispatcher, of this adapter or of an adapter that was opened earlier.
 		to.mu.LockNested()

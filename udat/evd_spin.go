@@ -66,7 +66,7 @@ func (s *spinning) due(c *spinChoice) bool {
 	return s.limit > 0 && !s.done && c.parks == c.trying
 }
 
-// learn counts the wait of a call. came means that the call ended with an event.
+// learn counts the wait of a call. The parameter came is true if the call ended with an event.
 func (c *spinChoice) learn(s *spinning, wait time.Duration, came bool) {
 	if s.limit == 0 {
 		return

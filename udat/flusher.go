@@ -40,8 +40,8 @@ func newFlusher() *flusher {
 	return &flusher{added: make(chan struct{}, 1), stop: make(chan struct{})}
 }
 
-// watch calls step repeatedly in the background until it returns true. step must not block, because
-// all tasks of the adapter would wait for it.
+// watch calls step repeatedly in the background until it returns true. The callback step must not
+// block, because all tasks of the adapter would wait for it.
 func (f *flusher) watch(step func() (done bool)) {
 	f.add(&flushTask{step: step, pause: pollMin, longest: pollMax})
 }

@@ -127,15 +127,15 @@ func (ia *IA) adopt(op string, o *object, h Handle, kind HandleType, prepare fun
 }
 
 // release ends the life of an object that is being freed. It returns InvalidHandle if the object is
-// not alive, and InvalidState with the subtype inUse if the object is in use. users is the word for
-// the users in the text of that error.
+// not alive, and InvalidState with the subtype inUse if the object is in use. The parameter users
+// is the word for the users in the text of that error.
 func (o *object) release(op string, kind HandleType, inUse Subtype, users string) error {
 	return o.releaseIf(op, kind, inUse, users, nil)
 }
 
-// releaseIf is release with one more check. If more is not nil, releaseIf calls it as the last
-// check, under ia.mu, and returns its error.
-func (o *object) releaseIf(op string, kind HandleType, inUse Subtype, users string, more func() error) error {
+// releaseIf is release with one more check. If lastCheck is not nil, releaseIf calls it after the
+// other checks, under ia.mu, and returns its error.
+func (o *object) releaseIf(op string, kind HandleType, inUse Subtype, users string, lastCheck func() error) error {
 	if err := o.check(op, kind); err != nil {
 		return err
 	}
@@ -147,8 +147,8 @@ func (o *object) releaseIf(op string, kind HandleType, inUse Subtype, users stri
 	if !o.live.Load() {
 		return badHandle(op, kind, o)
 	}
-	if more != nil {
-		if err := more(); err != nil {
+	if lastCheck != nil {
+		if err := lastCheck(); err != nil {
 			return err
 		}
 	}
@@ -210,7 +210,8 @@ func (o *object) unuse() {
 	o.ia.mu.Unlock()
 }
 
-// uses is a list of references. take takes and adds a reference; drop drops all of them.
+// uses is a list of references. Its method take adds a reference, and its method drop releases all
+// of them.
 type uses []*object
 
 func (u *uses) take(op string, o *object, kind HandleType) error {

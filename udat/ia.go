@@ -7,11 +7,11 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// Open opens an adapter. name is the name of an adapter that Providers lists ("rxe0", "mem0"), a
-// name that RegisterProvider has added, or a local IP address. If name is an adapter's name, the
-// adapter listens on all addresses of the device, including those of VLANs, and connects from the
-// address whose interface leads to the peer. If name is an address, the adapter uses that address
-// and at most one other: an address of the other IP family on the same interface.
+// Open opens an adapter. The parameter name is the name of an adapter that Providers lists ("rxe0",
+// "mem0"), a name that RegisterProvider has added, or a local IP address. If name is an adapter's
+// name, the adapter listens on all addresses of the device, including those of VLANs, and connects
+// from the address whose interface leads to the peer. If name is an address, the adapter uses that
+// address and at most one other: an address of the other IP family on the same interface.
 //
 // For an unknown name Open returns ProviderNotFound; it never falls back to another fabric. The
 // adapter has an asynchronous event dispatcher of its own unless an option says otherwise; see

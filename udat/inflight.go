@@ -97,10 +97,11 @@ func (q *inflight) count() int {
 	return int(q.tail - q.freed)
 }
 
-// full reports whether the queue has no room for one more entry. more is the number of entries in
-// the batch, which are not posted yet but take room. The poster's lock is held.
-func (q *inflight) full(more int) bool {
-	return q.mayBeFull(more) && q.count()+more >= int(q.limit)
+// full reports whether the queue has no room for one more entry. The parameter batched is the
+// number of entries in the batch, which are not posted yet but take room. The poster's lock is
+// held.
+func (q *inflight) full(batched int) bool {
+	return q.mayBeFull(batched) && q.count()+batched >= int(q.limit)
 }
 
 // mayBeFull is a cheap form of full. It uses freed instead of head, so that it does not take the
@@ -127,7 +128,8 @@ func (q *inflight) complete(seq uint32) *inflightEntry {
 	return q.entry(seq)
 }
 
-// clear forgets all work in flight. Completions of that work are dropped. Both locks are held.
+// clear forgets all work in flight. Completions of that work are dropped. The poster's lock and the
+// dispatcher's lock are held.
 func (q *inflight) clear() { q.completed, q.freed = q.tail, q.tail }
 
 // saveSGEs saves the segments of a receive that is posted outside a connection, because Modify may

@@ -92,7 +92,7 @@ func TestClearForgetsBinds(t *testing.T) {
 	for i := range regions {
 		serial := uint64(i) + 1
 		r.pending = append(r.pending, binding{serial: serial, region: &regions[i]})
-		r.name(serial, 100+uint32(i))
+		r.setContext(serial, 100+uint32(i))
 		*q.entry(uint32(2 * i)) = inflightEntry{op: DTOBind, rmr: r, length: serial}
 	}
 	q.tail, q.completed = 5, 1 // the first bind has completed, two writes and two binds have not
@@ -103,7 +103,7 @@ func TestClearForgetsBinds(t *testing.T) {
 	assert.Assert(t, r.stale[0] == &regions[1] && r.stale[1] == &regions[2])
 	assert.Equal(t, q.count(), 0)
 	// The window is found only by the context of a bind that is in flight or in force.
-	r.name(2, 200) // of a post that returns late
+	r.setContext(2, 200) // of a post that returns late
 	assert.Equal(t, len(ia.windows.byContext), 1)
 	assert.Assert(t, ia.windows.byContext[100] == r)
 }

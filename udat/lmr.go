@@ -257,7 +257,8 @@ func (l *LMR) Free() error {
 }
 
 // bindWindow counts a window that is bound to the region, and returns false if the region has been
-// freed. unbindWindow undoes the count. If l is nil, both do nothing, and bindWindow returns true.
+// freed. unbindWindow undoes the count. If l is nil, unbindWindow does nothing, and bindWindow only
+// returns true.
 func (l *LMR) bindWindow() bool {
 	if l == nil {
 		return true

@@ -39,8 +39,8 @@ type Handle interface {
 	object() *object
 }
 
-// object is the common part of all DAT objects. refs is the number of users of the object; ia.mu
-// guards refs.
+// object is the common part of all DAT objects. The field refs is the number of users of the
+// object; ia.mu guards it.
 type object struct {
 	kind    HandleType
 	live    atomic.Bool
@@ -406,7 +406,7 @@ type watermarks struct {
 	armed      atomic.Bool // soft is set and has not fired, or hard is set
 	soft, hard int
 	softArmed  bool
-	passed     bool // the endpoint took more than hard receives from the shared queue
+	passed     bool // the endpoint took more receives from the shared queue than the limit hard
 }
 
 // connection is one connection of an endpoint, or one attempt to connect. Events of an earlier

@@ -34,8 +34,9 @@ func (o *openOptions) apply(op string, opts []Option) error {
 	return nil
 }
 
-// WithVersion requests a DAT version and thread safety. major must be 1, minor at most 2, and
-// threadSafe true. Otherwise Open returns ProviderNotFound, with a subtype that names the mismatch.
+// WithVersion requests a DAT version and thread safety. The parameter major must be 1, minor must
+// be at most 2, and threadSafe must be true. Otherwise Open returns ProviderNotFound, with a
+// subtype that names the mismatch.
 //
 // Extension. These are the arguments that dat_ia_open passes to dat_ia_openv.
 func WithVersion(major, minor int, threadSafe bool) Option {
@@ -269,8 +270,8 @@ const (
 
 // WithLogger sets the logger for attempts to connect. An attempt that has had no answer for 2
 // seconds is logged once; the message says what the attempt waits for. Without this option, or if
-// log is nil, nothing is logged. The outcome of the attempt is an event in any case; see
-// [Event.Err].
+// log is nil, nothing is logged. The logger does not replace the event with the outcome of the
+// attempt; see [Event.Err].
 //
 // Extension.
 func WithLogger(log *slog.Logger) Option {

@@ -5,8 +5,8 @@ import "github.com/godat/godat/udat/internal/fabric"
 // CreatePSP listens on qual at the addresses of the adapter, which [Open] determines. Each
 // connection request makes a CONNECTION_REQUEST event on evd. The queue of evd is the backlog: a
 // request that comes while the queue is full is refused, and its peer sees NON_PEER_REJECTED. A
-// request occupies a place on the queue until its event is dequeued, even if it is answered only
-// later. [EVD.Resize] changes the number of places.
+// request occupies a place on the queue only until its event is dequeued, no matter when it is
+// answered. [EVD.Resize] changes the number of places.
 //
 // With PSPConsumer the Consumer answers each request with an endpoint of its own. With PSPProvider
 // each request brings an endpoint in TENTATIVE, without zone and dispatchers. Set the zone and the

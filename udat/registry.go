@@ -162,7 +162,7 @@ func RemoveProvider(name string) error {
 	return nil
 }
 
-// list returns the registered names of the devices in the list found, sorted by name.
+// list returns the registered names of the given devices, sorted by name.
 func (r *providerRegistry) list(found []ProviderInfo) []ProviderInfo {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -181,7 +181,7 @@ func (r *providerRegistry) list(found []ProviderInfo) []ProviderInfo {
 }
 
 // open counts an adapter that is opened by a registered name, and returns the name's entry, or nil
-// if the name is not registered. close undoes the count.
+// if the name is not registered. The method close undoes the count.
 func (r *providerRegistry) open(name string) *registeredName {
 	r.mu.Lock()
 	defer r.mu.Unlock()

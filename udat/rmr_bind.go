@@ -62,7 +62,7 @@ func (r *RMR) Bind(triplet LMRTriplet, priv MemPriv, ep *EP, cookie Cookie, flag
 		r.settle(b.serial, fabric.StatusGeneral)
 		return 0, err
 	}
-	r.name(b.serial, context)
+	r.setContext(b.serial, context)
 	return context, nil
 }
 

@@ -19,8 +19,9 @@ func (r *RMR) begin(op string, b *binding) error {
 	return nil
 }
 
-// name records the context of a bind that has been posted. The bind may have completed already.
-func (r *RMR) name(serial uint64, context uint32) {
+// setContext records the context of a bind that has been posted. The bind may have completed
+// already.
+func (r *RMR) setContext(serial uint64, context uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.dead {

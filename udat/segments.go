@@ -17,7 +17,8 @@ func regionOf(iov []LMRTriplet) *LMR {
 }
 
 // appendSegments checks the local segments of iov and appends them to sges, at most limit bytes in
-// total. length is the number of bytes appended, total the number of bytes of iov.
+// total. The result length is the number of bytes appended. The result total is the number of bytes
+// in iov.
 func appendSegments(sges []fabric.SGE, op string, iov []LMRTriplet, need MemPriv, pz *PZ,
 	limit uint64) (_ []fabric.SGE, length, total uint64, err error) {
 	for i := range iov {
@@ -76,11 +77,11 @@ func (t *LMRTriplet) check(op string, i int, need MemPriv, pz *PZ) error {
 		return err
 	}
 	if l.pz != pz {
-		return fail(op, ProtectionViolation, either(need, SubProtectionRead, SubProtectionWrite),
+		return fail(op, ProtectionViolation, subtypeFor(need, SubProtectionRead, SubProtectionWrite),
 			"segment %d: its region is in another protection zone", i)
 	}
 	if l.priv&need == 0 {
-		return fail(op, PrivilegesViolation, either(need, SubPrivilegesRead, SubPrivilegesWrite),
+		return fail(op, PrivilegesViolation, subtypeFor(need, SubPrivilegesRead, SubPrivilegesWrite),
 			"segment %d: its region has privileges %v and lacks %v", i, l.priv, need)
 	}
 	return nil
@@ -96,8 +97,8 @@ func (t *LMRTriplet) inside(op string, arg Subtype, i int) error {
 	return nil
 }
 
-// either returns forRead if need is PrivLocalRead, else forWrite.
-func either(need MemPriv, forRead, forWrite Subtype) Subtype {
+// subtypeFor returns forRead if need is PrivLocalRead, else forWrite.
+func subtypeFor(need MemPriv, forRead, forWrite Subtype) Subtype {
 	if need == PrivLocalRead {
 		return forRead
 	}

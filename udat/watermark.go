@@ -2,9 +2,10 @@ package udat
 
 // SetWatermark sets and arms both high watermarks on the number of receives that the endpoint
 // holds: those posted to it, or those it has taken from its shared receive queue. WatermarkInfinite
-// disables a watermark. If the number exceeds soft, one asynchronous event is queued. If it exceeds
-// hard, the connection breaks; a connection that is not established yet breaks when it is
-// established. If the number is already too high when the call is made, the effect is immediate.
+// disables a watermark. If the number exceeds the watermark soft, one asynchronous event is queued.
+// If it exceeds the watermark hard, the connection breaks; a connection that is not established yet
+// breaks when it is established. If the number is already too high when the call is made, the
+// effect is immediate.
 //
 // The call is valid in every state. It returns ModelNotSupported if the endpoint has a shared
 // receive queue and the device does not count the receives that each endpoint takes

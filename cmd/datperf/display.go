@@ -14,8 +14,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// display reports a plan's progress: results on out, JSON lines on stream, and the running case on
-// a terminal.
+// display reports a plan's progress: it prints results to out, JSON lines to stream, and the
+// running case to a terminal.
 type display struct {
 	out       io.Writer
 	stream    *report.Stream     // may be nil

@@ -19,8 +19,8 @@ type forecast struct {
 	overhead time.Duration // the part of spent that exceeds the durations of the cases
 }
 
-// begin records the start of a run. run is its number, from 1, and runs is the number of runs of
-// the plan.
+// begin records the start of a run. The parameter run is its number, from 1. The parameter runs is
+// the number of runs of the plan.
 func (f *forecast) begin(now time.Time, run, runs int, c *result.Case) {
 	f.c, f.began, f.ops, f.rest = c, now, 0, runs-run
 }

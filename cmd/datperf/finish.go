@@ -34,8 +34,8 @@ const (
 )
 
 // newFinisher starts to handle signals. The argument cancel cancels the command, and exit ends the
-// process. If a measurement does not end within patience after SIGTERM or SIGHUP, the command is
-// cancelled.
+// process. If a measurement does not end within the time patience after SIGTERM or SIGHUP, the
+// command is cancelled.
 func newFinisher(cancel, exit func(), patience time.Duration) *finisher {
 	f := &finisher{signals: make(chan os.Signal, 2), now: make(chan struct{})}
 	signal.Notify(f.signals, os.Interrupt, syscall.SIGTERM)

@@ -39,7 +39,7 @@ type adapter struct {
 	cTransport, cVendor, cSpecific *C.DAT_NAMED_ATTR // named attributes in memory of C
 }
 
-// lineKey identifies a line of dat.conf: a name may have one line with threadsafe and one with
+// lineKey identifies a line of dat.conf: a name may have two lines, one for threadsafe and one for
 // nonthreadsafe.
 type lineKey struct {
 	name string

@@ -16,8 +16,8 @@ import (
 // depths of 0 remain 0.
 //
 // Unless the adapter is strict, epAttr omits the size limits of messages and RDMA, and the
-// completion flags, because C DAPL ignores both. Programs exceed the limits, and use different
-// flags on one dispatcher. Every completion then notifies.
+// completion flags, because C DAPL ignores all of them. Programs exceed the limits, and use
+// different flags on one dispatcher. Every completion then notifies.
 func (ia *adapter) epAttr(a *C.DAT_EP_ATTR) *udat.EPAttr {
 	if a == nil {
 		return nil

@@ -124,11 +124,11 @@ static struct sigaction handler_of(int sig)
 	return a;
 }
 
-// Go unblocks SIGCHLD and SIGPROF in every thread that it starts, and in a thread that enters for
-// the first time. It does so by a system call, which the linker cannot wrap. The same call unblocks
-// SIGSTKFLT, which Linux never sends. So each of these threads has a SIGSTKFLT pending before the
-// call. The call delivers SIGSTKFLT, and its handler (masked) blocks SIGCHLD and SIGPROF again
-// before anything else runs.
+// Go unblocks SIGCHLD, SIGPROF and SIGSTKFLT in every thread that it starts, and in a thread that
+// enters for the first time. It does so by a system call, which the linker cannot wrap. SIGCHLD and
+// SIGPROF must stay blocked. So each of these threads raises SIGSTKFLT, which Linux never sends,
+// while the signal is still blocked. When the system call unblocks the signal, its handler (masked)
+// runs first, and blocks SIGCHLD and SIGPROF again.
 
 static void masked(int sig, siginfo_t *info, void *context)
 {
@@ -144,8 +144,9 @@ static void masked(int sig, siginfo_t *info, void *context)
 	sigaddset(mask, SIGPROF);
 }
 
-// expect prepares the thread for the call by which Go unblocks signals. If the program has a
-// handler for SIGSTKFLT, the program keeps this handler, and SIGCHLD and SIGPROF stay unblocked.
+// expect prepares the thread for the system call by which Go unblocks signals: it makes SIGSTKFLT
+// pending. If the program has its own handler for SIGSTKFLT, expect does nothing; in that case Go
+// leaves SIGCHLD and SIGPROF unblocked in this thread.
 static void expect(void)
 {
 	self.starting = handler_of(SIGSTKFLT).sa_sigaction == masked;

@@ -113,8 +113,8 @@ func godat_evd_dequeue(h C.DAT_EVD_HANDLE, out *C.godat_event) C.DAT_RETURN {
 	return C.DAT_SUCCESS
 }
 
-// takeUntaken writes the event that the wait of a cancelled thread has taken. It returns false if
-// there is none.
+// takeUntaken writes to out the event that was dequeued for a thread which was then cancelled. It
+// returns false if there is no such event.
 func (e *entry) takeUntaken(out *C.godat_event) bool {
 	w := e.untaken.Swap(nil)
 	if w != nil {
@@ -213,11 +213,10 @@ type wait struct {
 	err    error
 }
 
-// block starts the part of a wait that blocks in C. It runs the function call on a goroutine, and
-// returns GODAT_PENDING. The context of that function ends after the duration in the parameter
-// rest, or when a signal cancels the wait. When the function has returned, the goroutine signals
-// out.fd.
-func (e *entry) block(out *C.godat_wait, rest time.Duration, call func(context.Context, *wait)) C.DAT_RETURN {
+// block starts the part of a wait that blocks in C. It calls run on a goroutine, and returns
+// GODAT_PENDING. The context of that function ends after the duration in the parameter rest, or
+// when a signal cancels the wait. When the function has returned, the goroutine signals out.fd.
+func (e *entry) block(out *C.godat_wait, rest time.Duration, run func(context.Context, *wait)) C.DAT_RETURN {
 	if out.fd = C.godat_eventfd(); out.fd < 0 {
 		return failure(udat.InsufficientResources, udat.SubNone)
 	}
@@ -225,7 +224,7 @@ func (e *entry) block(out *C.godat_wait, rest time.Duration, call func(context.C
 	w := &wait{e: e, fd: int(out.fd), cancel: cancel, done: make(chan struct{})}
 	out.id = C.uintptr_t(cgo.NewHandle(w))
 	go func() {
-		call(ctx, w)
+		run(ctx, w)
 		C.godat_signal(C.int(w.fd))
 		close(w.done)
 	}()

@@ -76,8 +76,9 @@ func (e *entry) flags(f C.DAT_COMPLETION_FLAGS) udat.CompletionFlags {
 	return udat.CompletionFlags(f)
 }
 
-// godat_ep_post posts a request of any kind except a bind and a read into a window. a is the
-// immediate data or the context to invalidate. For an atomic, a and b are the operands.
+// godat_ep_post posts a request of any kind except a bind and a read into a window. The parameter a
+// is the immediate data or the context to invalidate. For an atomic, the parameters a and b are the
+// operands.
 //
 //export godat_ep_post
 func godat_ep_post(h C.DAT_EP_HANDLE, kind C.uint32_t, n C.DAT_COUNT, local *C.DAT_LMR_TRIPLET, cookie C.uint64_t,

@@ -23,9 +23,9 @@ const (
 	enough = 0.99
 )
 
-// interval returns the bounds of an interval that contains the true median with at least the given
-// confidence, whatever the distribution of the values. Both bounds are values of the sorted list.
-// It returns false if the list is too short.
+// interval returns the bounds of an interval that contains the true median at the given confidence
+// or a higher one, whatever the distribution of the values. Both bounds are values of the sorted
+// list. It returns false if the list is too short.
 func interval(sorted []float64, confidence float64) (low, high float64, ok bool) {
 	n := len(sorted)
 	k := result.ConfidenceRank(n, confidence)
@@ -54,8 +54,8 @@ func estimated(ratios []float64, confidence float64) (e estimate) {
 	return e
 }
 
-// verdict compares the interval, with the two decimals that the page shows, with a goal. If atMost
-// is true the ratio must be at most the goal, otherwise at least the goal.
+// verdict rounds the interval to two decimals, as the page shows it, and compares it to the goal.
+// If atMost is true the ratio must be at most the goal, otherwise at least the goal.
 func (e estimate) verdict(atMost bool, goal float64) string {
 	low, high := math.Round(e.low*100)/100, math.Round(e.high*100)/100
 	switch {

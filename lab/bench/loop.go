@@ -16,8 +16,8 @@ const inC = "C"
 
 var layers = []string{result.Cverbs, result.UDAT}
 
-// both returns a figure for each layer: its ratio to peer, with the layer's goal.
-func both(peer string, atMost bool, goals [2]float64) (all []figure) {
+// bothLayers returns a figure for each layer: its ratio to the given peer, with the layer's goal.
+func bothLayers(peer string, atMost bool, goals [2]float64) (all []figure) {
 	for i, layer := range layers {
 		all = append(all, figure{layer, peer, atMost, goals[i]})
 	}
@@ -52,7 +52,7 @@ func (b *bench) loop(s *section) error {
 	var all []*setting
 	for _, t := range loopTables {
 		x := s.table(t.title, t.note, t.unit, append([]string{inC}, layers...)...)
-		set := &setting{row: x.row(t.row, 64, both(inC, t.unit == "ns", t.goals)...)}
+		set := &setting{row: x.row(t.row, 64, bothLayers(inC, t.unit == "ns", t.goals)...)}
 		for _, name := range x.Series {
 			set.series = append(set.series, series{name, func() (float64, string, error) {
 				v, line, err := b.loopValue(name, t.value, append(slices.Clip(t.args), t.loop)...)

@@ -255,6 +255,6 @@ func (b *bench) guest(p part) *section {
 		Machine: machine(), Errors: []string{errors.Join(failure, err).Error()}}
 }
 
-// bootTime is the time for the guest to start, and to measure a last row that begins just before
-// its time is over.
+// bootTime is the time that a guest may need in addition to the time for its rows: it starts, and
+// its last row may begin just before that time is over.
 const bootTime = 3 * time.Minute

@@ -250,18 +250,18 @@ func (b *bench) writeRate(s size, name string) series {
 const perftestName = "perftest"
 
 // besidePerftest adds two tables over size, with columns for perftest, for the layers, and for the
-// series that others names. It returns the rows of both tables in the order of sizes. The rate of
-// 64-byte writes has no goal here, because the part "loop" has a goal for it.
+// series whose names are in others. It returns the rows of both tables in the order of sizes. The
+// rate of 64-byte writes has no goal here, because the part "loop" has a goal for it.
 func (b *bench) besidePerftest(s *section, others ...string) (latencies, rates []*setting) {
 	names := append([]string{perftestName}, layers...)
 	columns := append(slices.Clip(names), others...)
 	latency := s.table("Half of a round trip over size", "Sends, polled. The median of a run.", "ns", columns...)
 	rate := s.table("Messages per second over size", "RDMA writes, polled.", "ops/s", columns...)
 	for _, z := range sizes {
-		x := &setting{row: latency.row(z.name, z.bytes, both(perftestName, true, [2]float64{1.05, 1.10})...)}
+		x := &setting{row: latency.row(z.name, z.bytes, bothLayers(perftestName, true, [2]float64{1.05, 1.10})...)}
 		y := &setting{row: rate.row(z.name, z.bytes)}
 		if z.bytes > inline {
-			y.Figures = both(perftestName, false, [2]float64{0.97, 0.97})
+			y.Figures = bothLayers(perftestName, false, [2]float64{0.97, 0.97})
 		}
 		for _, name := range names {
 			x.series = append(x.series, b.sentLatency(z, name))

@@ -49,12 +49,12 @@ func (s *setting) settled() bool {
 	return true
 }
 
-// round measures all series once, in reverse order if back is true. The order alternates so that a
-// drift of the machine's speed favors no series.
-func (s *setting) round(back bool) {
+// round measures all series once, in reverse order if reversed is true. The order alternates so
+// that a drift of the machine's speed favors no series.
+func (s *setting) round(reversed bool) {
 	values := map[string]float64{}
 	for i := range s.series {
-		if back {
+		if reversed {
 			i = len(s.series) - 1 - i
 		}
 		x := s.series[i]

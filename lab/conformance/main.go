@@ -284,7 +284,7 @@ func keepOthers(proofs, before map[string]proof) {
 }
 
 // table returns the text of the table. For the fabrics that have run, it also returns what is
-// wrong: rules without a proof or a reason, and rules with both.
+// wrong: rules that have neither a proof nor a reason, and rules that have both.
 func table(rules []ruleLine, limits map[string]string, proofs map[string]proof) (text string, wrong []string) {
 	var b strings.Builder
 	var silent, vain []string

@@ -50,10 +50,10 @@ func parse(text string) (rows []row, err error) {
 	return rows, nil
 }
 
-// tolerance returns by how much a count may exceed the table: share is for instructions, as a part
-// of the table's count, and calls is a number of system calls. Two operations vary more, because
-// Go's allocator and scheduler do not behave the same in each run: an accept allocates, and in a
-// round trip over a socket two goroutines wait for each other.
+// tolerance returns by how much a count may exceed the table: the result share is for instructions,
+// as a part of the table's count; the result calls is for system calls, as a number. Two operations
+// vary more, because Go's allocator and scheduler do not behave the same in each run: an accept
+// allocates, and in a round trip over a socket two goroutines wait for each other.
 func (r row) tolerance() (share, calls float64) {
 	switch r.key() {
 	case "udat accept":

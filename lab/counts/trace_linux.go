@@ -194,9 +194,9 @@ const traceFlags = 1<<8 | 1<<16
 // A region counts as stuck if one step takes as long as stepLimit, or all of them regionLimit.
 const stepLimit, regionLimit = time.Second, 20 * time.Second
 
-// whenStuck calls stop, again and again, once a region is stuck. The caller counts the steps. The
-// function returned ends this.
-func whenStuck(steps *atomic.Int64, stop func()) (end func()) {
+// whenStuck watches for a region that is stuck, and then calls onStuck repeatedly. The caller
+// counts the steps. The function end, which it returns, ends this.
+func whenStuck(steps *atomic.Int64, onStuck func()) (end func()) {
 	ended := make(chan struct{})
 	go func() {
 		tick := time.NewTicker(stepLimit)
@@ -207,7 +207,7 @@ func whenStuck(steps *atomic.Int64, stop func()) (end func()) {
 				return
 			case <-tick.C:
 				if now := steps.Load(); now == last || time.Since(began) > regionLimit {
-					stop()
+					onStuck()
 				} else {
 					last = now
 				}

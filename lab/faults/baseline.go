@@ -70,7 +70,7 @@ func kernel(device string) baseline {
 	return b
 }
 
-// more lists what now exceeds the baseline.
+// more returns a text with the figures in now that exceed the baseline.
 func (b baseline) more(now baseline) string {
 	var list []string
 	for name, n := range now {

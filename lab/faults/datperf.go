@@ -34,8 +34,8 @@ const (
 var kept = 16 << 10
 
 // datperfRun runs a well-behaved client for the duration d, or for 100 iterations if d is 0. It
-// calls the function began, unless nil, when the case starts.
-func datperfRun(ctx context.Context, device, addr string, d time.Duration, began func()) error {
+// calls onBegin, unless nil, when the case starts.
+func datperfRun(ctx context.Context, device, addr string, d time.Duration, onBegin func()) error {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		return err
@@ -48,8 +48,8 @@ func datperfRun(ctx context.Context, device, addr string, d time.Duration, began
 	c.Complete()
 	cl := &engine.Client{Device: device, Version: "faults"}
 	cl.Watcher.Case = func(int, int, *perf.Case, int) {
-		if began != nil {
-			began()
+		if onBegin != nil {
+			onBegin()
 		}
 	}
 	_, err = cl.Run(ctx, conn, engine.Plan{Cases: []perf.Case{c}, Repeats: 1})
@@ -184,16 +184,16 @@ func (d *datperf) client(lines ...string) (*bufio.Reader, error) {
 var datperfHello = fmt.Sprintf(`{"kind":"hello","magic":"datperf","protocol":%d,"version":"v1","cases":9}`,
 	engine.Protocol)
 
-// datperfCase returns the message of a case, after change has modified the case.
-func datperfCase(change func(*perf.Case)) string {
+// datperfCase makes a case, passes it to edit, and returns the message of the edited case.
+func datperfCase(edit func(*perf.Case)) string {
 	c := perf.Default()
-	change(&c)
+	edit(&c)
 	c.Complete()
 	b, _ := json.Marshal(map[string]any{"kind": "case", "case": &c})
 	return string(b)
 }
 
-// abusing returns the act of a scenario: a server is abused while the links of the round carry
+// abusing returns the function of a scenario: a server is abused while the links of the round carry
 // traffic. A proper client must be served during the abuse and after it. The server's memory must
 // stay bounded and be given back.
 func abusing(abuse func(*datperf) error) func(*round) error {
@@ -251,9 +251,9 @@ func abusing(abuse func(*datperf) error) func(*round) error {
 	}
 }
 
-// refuses sends lines, and expects that the server answers the last one with an error or closes the
-// connection.
-func (d *datperf) refuses(lines ...string) error {
+// expectRefusal sends lines, and expects that the server answers the last one with an error or
+// closes the connection.
+func (d *datperf) expectRefusal(lines ...string) error {
 	answers, err := d.client(lines...)
 	if err != nil {
 		return nil // the server has closed the connection while the lines were sent
@@ -281,7 +281,7 @@ func randomBytes(d *datperf) error {
 		if i%2 == 0 {
 			b = append([]byte(datperfHello+"\n"), b...) // after a proper hello
 		}
-		if err := d.refuses(string(b)); err != nil {
+		if err := d.expectRefusal(string(b)); err != nil {
 			return err
 		}
 	}
@@ -349,14 +349,14 @@ func absurdPlans(d *datperf) error {
 		func(c *perf.Case) { c.Test, c.Steps = perf.Transaction, strings.Repeat("send:1,", 1000) },
 		func(c *perf.Case) { c.Test, c.Steps = perf.Transaction, "send:1,write:1T" },
 	} {
-		if err := d.refuses(datperfHello, datperfCase(change)); err != nil {
+		if err := d.expectRefusal(datperfHello, datperfCase(change)); err != nil {
 			return err
 		}
 	}
 	for _, line := range []string{`{"kind":"case"}`, `{"kind":"case","case":{"size_bytes":1e300}}`,
 		`{"kind":"case","case":[]}`, `{"kind":"mesh"}`, `{"kind":"quit"}`, `{"kind":"go"}`, `{"kind":"welcome"}`, `[[[[`,
 		`null`} {
-		if err := d.refuses(datperfHello, line); err != nil {
+		if err := d.expectRefusal(datperfHello, line); err != nil {
 			return err
 		}
 	}
@@ -367,7 +367,7 @@ func otherProtocols(d *datperf) error {
 	for _, line := range []string{"GET / HTTP/1.1\r\n\r\n", "SSH-2.0-OpenSSH_9.2", "\x16\x03\x01\x02\x00\x01\x00\n",
 		`{"kind":"hello","magic":"other","protocol":4}`, `{"kind":"hello","magic":"datperf","protocol":0}`,
 		`{"kind":"hello","magic":"datperf","protocol":-1}`, `{"kind":"hello","magic":"datperf","protocol":99}`} {
-		if err := d.refuses(line); err != nil {
+		if err := d.expectRefusal(line); err != nil {
 			return err
 		}
 	}
@@ -407,8 +407,8 @@ func killedClients(d *datperf) error {
 	return nil
 }
 
-// datperfRow returns a row. Rows in which nothing connects do not run on verbs devices, except with
-// -long.
+// datperfRow returns a row. If connects is false, the row does not run on verbs devices, except
+// with -long.
 func datperfRow(name string, connects bool, abuse func(*datperf) error) scenario {
 	bounded := 0
 	if connects {

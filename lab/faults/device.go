@@ -20,8 +20,8 @@ func remove(r *round) error {
 	return r.answers()
 }
 
-// deleteDevice begins to delete the device. undo waits for the deletion, which ends when the users
-// of the device have closed it, and creates the device again.
+// deleteDevice begins to delete the device. The function undo, which it returns, waits for the
+// deletion, which ends when the users of the device have closed it, and creates the device again.
 func (r *round) deleteDevice() (undo func() error) {
 	removed := make(chan string, 1)
 	go func() { removed <- shell("rdma link delete " + r.device) }()
@@ -121,16 +121,16 @@ func (r *round) answers() error {
 	return nil
 }
 
-// disturb returns an act that runs a command on one of the two hosts, and the command undo after
-// the time d. In even rounds the host is this one.
+// disturb returns the function of a scenario: it runs a command on one of the two hosts, and after
+// the time d a second command, undo, on the same host. In even rounds the host is this one.
 func disturb(command, undo string, d time.Duration) func(*round) error {
 	return func(r *round) error {
 		if err := r.mayEnd(); err != nil {
 			return err
 		}
-		on := r.here
+		on := r.runHere
 		if r.n%2 == 1 {
-			on = r.there
+			on = r.runThere
 		}
 		const over = "/tmp/undone"
 		err := on(fmt.Sprintf("rm -f %s; (sleep 1; %s; sleep %d; %s; touch %s) >/dev/null 2>&1 </dev/null &", over, command,
@@ -164,8 +164,8 @@ func onTCP(s scenario) scenario {
 	return s
 }
 
-// outlived returns an act that runs act. After act has returned, the traffic must go on within
-// limit.
+// outlived returns the function of a scenario: it calls act. After act has returned, the traffic
+// must go on within the time limit.
 func outlived(limit time.Duration, act func(*round) error) func(*round) error {
 	return func(r *round) error {
 		if err := act(r); err != nil {

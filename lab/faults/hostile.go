@@ -221,8 +221,8 @@ func (k *attack) try(what string, read bool, context uint32, address uint64, n i
 	return nil
 }
 
-// both tries a write and a read.
-func (k *attack) both(what string, context uint32, address uint64, n int) error {
+// tryBoth tries a write and a read.
+func (k *attack) tryBoth(what string, context uint32, address uint64, n int) error {
 	if err := k.try(what, false, context, address, n); err != nil {
 		return err
 	}
@@ -240,7 +240,7 @@ func (k *attack) region(name string, pz *udat.PZ, priv udat.MemPriv) (*memory, u
 	return m, m.lmr.RMRTriplet(0, regionSize), nil
 }
 
-// attacking returns the act of a scenario. In this act, a hostile peer performs the operations on a
+// attacking returns the function of a scenario: a hostile peer performs the operations on a
 // connection of its own, while the round's links must continue their traffic.
 func attacking(operations func(*attack) error) func(*round) error {
 	return func(r *round) error {
@@ -248,8 +248,8 @@ func attacking(operations func(*attack) error) func(*round) error {
 	}
 }
 
-// attacked opens both adapters of an attack, calls do, and closes the adapters.
-func attacked(r *round, do func(*attack) error) (err error) {
+// attacked opens both adapters of an attack, calls f, and closes the adapters.
+func attacked(r *round, f func(*attack) error) (err error) {
 	k := &attack{r: r}
 	defer func() {
 		for _, s := range []*side{k.a, k.v} {
@@ -264,7 +264,7 @@ func attacked(r *round, do func(*attack) error) (err error) {
 	}
 	k.granted = k.v.mem
 	set(k.granted.buf, secretByte)
-	return do(k)
+	return f(k)
 }
 
 func (k *attack) run(operations func(*attack) error) error {
@@ -284,7 +284,7 @@ func (k *attack) run(operations func(*attack) error) error {
 func wrongKeys(k *attack) error {
 	t := k.granted.lmr.RMRTriplet(0, regionSize)
 	for i, context := range []uint32{t.RMRContext + 1, t.RMRContext ^ 1<<8, t.RMRContext ^ 1<<31, 0, ^uint32(0)} {
-		if err := k.both(fmt.Sprintf("wrong key %d", i), context, t.TargetAddress, 8); err != nil {
+		if err := k.tryBoth(fmt.Sprintf("wrong key %d", i), context, t.TargetAddress, 8); err != nil {
 			return err
 		}
 	}
@@ -294,11 +294,11 @@ func wrongKeys(k *attack) error {
 func outOfBounds(k *attack) error {
 	t := k.granted.lmr.RMRTriplet(0, regionSize)
 	return errors.Join(
-		k.both("one byte before the region", t.RMRContext, t.TargetAddress-1, 2),
-		k.both("one byte behind the region", t.RMRContext, t.TargetAddress+regionSize-1, 2),
-		k.both("the byte behind the region", t.RMRContext, t.TargetAddress+regionSize, 1),
-		k.both("far below", t.RMRContext, 8, 8),
-		k.both("around the end of the address space", t.RMRContext, ^uint64(0)-3, 8))
+		k.tryBoth("one byte before the region", t.RMRContext, t.TargetAddress-1, 2),
+		k.tryBoth("one byte behind the region", t.RMRContext, t.TargetAddress+regionSize-1, 2),
+		k.tryBoth("the byte behind the region", t.RMRContext, t.TargetAddress+regionSize, 1),
+		k.tryBoth("far below", t.RMRContext, 8, 8),
+		k.tryBoth("around the end of the address space", t.RMRContext, ^uint64(0)-3, 8))
 }
 
 func wrongRights(k *attack) error {
@@ -336,8 +336,8 @@ func otherRegions(k *attack) error {
 		return err
 	}
 	return errors.Join(
-		k.both("the key of another zone", other.RMRContext, other.TargetAddress, 8),
-		k.both("the key of a freed region", gone.RMRContext, gone.TargetAddress, 8))
+		k.tryBoth("the key of another zone", other.RMRContext, other.TargetAddress, 8),
+		k.tryBoth("the key of a freed region", gone.RMRContext, gone.TargetAddress, 8))
 }
 
 // bind binds the window to part of a region without remote rights, and returns the triplet of the

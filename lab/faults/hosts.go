@@ -14,7 +14,7 @@ import (
 
 // cut interrupts the network between the two hosts for the time d, beginning after a second.
 func (r *round) cut(d time.Duration) error {
-	return r.both(fmt.Sprintf("(sleep 1; tc qdisc replace dev eth0 root netem loss 100%%; sleep %d; "+
+	return r.runEverywhere(fmt.Sprintf("(sleep 1; tc qdisc replace dev eth0 root netem loss 100%%; sleep %d; "+
 		"tc qdisc del dev eth0 root) >/dev/null 2>&1 </dev/null &", int(d.Seconds())))
 }
 
@@ -79,8 +79,8 @@ const (
 	vlanGID  = "grep -q ffff:0a63 /sys/class/infiniband/rxe0/ports/1/gids/*"
 )
 
-// networkRow returns a row in which each host opens its device by an address. via is the address,
-// with %d for the number of the host.
+// networkRow returns a row in which each host opens its device by an address. The parameter via is
+// the address, with %d for the number of the host.
 func networkRow(name, via string) scenario {
 	s := scenario{group: "two hosts", name: "connections by " + name, act: overNetwork, via: via,
 		promise: "both ends have the addresses; " + unharmed, ends: disconnected, within: soon,
@@ -103,18 +103,18 @@ func overNetwork(r *round) error {
 			return fmt.Errorf("%s is connected to %v, must be to %v", l.name(), remote, other)
 		}
 	}
-	err = countVLAN(r.row.via, func() error { return r.traffic(packets) })
+	err = countVLAN(r.row.via, func() error { return r.traffic(vlanPackets) })
 	if err != nil {
 		return err
 	}
 	return r.leave()
 }
 
-// packets is the number of packets that a VLAN must carry while its addresses are used.
-const packets = 500
+// vlanPackets is the number of packets that a VLAN must carry while its addresses are used.
+const vlanPackets = 500
 
-// countVLAN runs f, which uses the address via. If via is in the VLAN, the VLAN must carry at least
-// the number of packets in the constant packets.
+// countVLAN runs f, which uses the given address. If the address is in the VLAN, the VLAN must
+// carry at least vlanPackets packets meanwhile.
 func countVLAN(via string, f func() error) error {
 	if !strings.Contains(via, "99") {
 		return f()
@@ -134,8 +134,8 @@ func countVLAN(via string, f func() error) error {
 		return err
 	}
 	after, err := carried()
-	if err == nil && after-before < packets {
-		err = fmt.Errorf("the VLAN has carried %d packets, must carry %d", after-before, packets)
+	if err == nil && after-before < vlanPackets {
+		err = fmt.Errorf("the VLAN has carried %d packets, must carry %d", after-before, vlanPackets)
 	}
 	return err
 }
@@ -147,18 +147,18 @@ func datperfBetween(r *round) error {
 	if r.kind == "tcphosts" {
 		device, work = " --device tcp", "-l udat -n 1000" // no verbs, and TCP makes larger packets
 	}
-	if err := r.there(datperf + " server --allow-quit" + device + " >/tmp/datperf 2>&1 </dev/null &"); err != nil {
+	if err := r.runThere(datperf + " server --allow-quit" + device + " >/tmp/datperf 2>&1 </dev/null &"); err != nil {
 		return err
 	}
 	client := "for try in 1 2 3 4 5; do sleep 1; " + datperf + " client %s" + device + " -t send,write,read -m bw " +
 		work + " -s 4K --poll event --verify >/tmp/client 2>&1 && exit; done; cat /tmp/client; false"
 	for _, via := range []string{"10.98.0.2", "fd98::2", "10.99.0.2", "fd99::2"} {
-		err := countVLAN(via, func() error { return r.here(fmt.Sprintf(client, via)) })
+		err := countVLAN(via, func() error { return r.runHere(fmt.Sprintf(client, via)) })
 		if err != nil {
-			return errors.Join(err, r.there("cat /tmp/datperf; false"))
+			return errors.Join(err, r.runThere("cat /tmp/datperf; false"))
 		}
 	}
-	if err := r.here(datperf + " quit 10.98.0.2"); err != nil {
+	if err := r.runHere(datperf + " quit 10.98.0.2"); err != nil {
 		return err
 	}
 	return r.goOn()

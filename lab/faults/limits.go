@@ -118,9 +118,9 @@ func descriptors(r *round) error {
 	return r.goOn()
 }
 
-// descriptorsLeft limits the descriptors of this process to those that it has and n more, until
-// undo. The limit is a descriptor number, and numbers below it may be free: descriptorsLeft counts
-// these as part of n.
+// descriptorsLeft limits the descriptors of this process: the process can open only n more, until
+// undo is called. The limit is a descriptor number, and numbers below it may be free:
+// descriptorsLeft counts these as part of n.
 func descriptorsLeft(n int) (undo func() error, err error) {
 	open, err := os.ReadDir("/proc/self/fd")
 	if err != nil {

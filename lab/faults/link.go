@@ -310,7 +310,7 @@ func (l *link) message(ev *udat.Event, b []byte) {
 	set(b, emptyByte)
 }
 
-// data handles a data message. body is the payload, if the message contains it.
+// data handles a data message. The parameter body is the payload, if the message contains it.
 func (l *link) data(h header, body []byte) {
 	slot := int(h.seq % window)
 	switch l.kind {

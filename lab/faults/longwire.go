@@ -116,9 +116,9 @@ func serveLong(args []string, out io.Writer) error {
 	return encoder.Encode(f)
 }
 
-// longMessages returns an act that sends n messages of one size over a network that netem disturbs.
-// If mayBreak is true, the connection may break. Then both ends must get an event, and each message
-// whose Send has completed must have arrived.
+// longMessages returns the function of a scenario: it sends n messages of one size over a network
+// that netem disturbs. If mayBreak is true, the connection may break. Then both ends must get an
+// event, and each message whose Send has completed must have arrived.
 func longMessages(how string, size int, n uint64, mayBreak bool) func(*round) error {
 	return func(r *round) error {
 		p := &partner{role: "long messages", ended: make(chan error, 1)}

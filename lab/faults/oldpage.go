@@ -57,7 +57,7 @@ func readPage(path string) (*oldPage, error) {
 }
 
 // cell returns the page's cell for a scenario and a fabric. If the page has none, cell returns the
-// reason why the scenario does not run on the fabric. k may be nil.
+// reason why the scenario does not run on the fabric. The page k may be nil.
 func (k *oldPage) cell(s *scenario, fabric string) string {
 	if k != nil {
 		if cell, found := k.cells[cellKey(strings.ToLower(s.group), s.name, fabric)]; found {

@@ -151,14 +151,14 @@ func listenOn(device string, lc rdmanet.ListenConfig) (*rdmanet.Listener, error)
 	return l.(*rdmanet.Listener), nil
 }
 
-// acceptOne listens, passes its address to tell, and accepts one connection.
-func acceptOne(device string, keepAlive time.Duration, tell func(address string) error) (*rdmanet.Conn, error) {
+// acceptOne listens, passes its address to onListening, and accepts one connection.
+func acceptOne(device string, keepAlive time.Duration, onListening func(address string) error) (*rdmanet.Conn, error) {
 	l, err := listenOn(device, rdmanet.ListenConfig{KeepAlive: keepAlive})
 	if err != nil {
 		return nil, err
 	}
 	defer l.Close()
-	if err := tell(l.Addr().String()); err != nil {
+	if err := onListening(l.Addr().String()); err != nil {
 		return nil, err
 	}
 	l.SetDeadline(time.Now().Add(patience))

@@ -2,8 +2,9 @@ package main
 
 import "time"
 
-// rdmanetRow returns a row of the group rdmanet. rounds has the rounds by kind of fabric, notOn the
-// reasons for kinds without rounds: see leaveOut.
+// rdmanetRow returns a row of the group rdmanet. The parameter rounds contains the numbers of
+// rounds by kind of fabric. The parameter notOn contains the kinds without rounds, with the
+// reasons, in the form that leaveOut accepts.
 func rdmanetRow(name, promise string, act func(*round) error, rounds map[string][2]int, notOn ...string) scenario {
 	s := scenario{group: "rdmanet", name: name, promise: promise, act: act, alone: true, within: 2 * time.Minute,
 		rounds: rounds, why: map[string]string{}}
@@ -29,8 +30,8 @@ var (
 	seldom = map[string][2]int{"loop": {4, 50}, "tcp": {4, 50}, "rxe": {2, 20}, "siw": {2, 10}}
 )
 
-// also adds rounds on mem0 to rounds of other kinds.
-func also(mem, memLong int, rounds map[string][2]int) map[string][2]int {
+// withMem adds rounds on mem0 to rounds of other kinds.
+func withMem(mem, memLong int, rounds map[string][2]int) map[string][2]int {
 	all := map[string][2]int{"mem": {mem, memLong}}
 	for kind, n := range rounds {
 		all[kind] = n

@@ -22,7 +22,7 @@ type round struct {
 	p       *peer
 	random  *rand.Rand
 	began   time.Time    // when the cause of the end was given
-	undo    func() error // reverts what act did; called after the ends are closed
+	undo    func() error // reverts what the scenario's function did; called after the ends are closed
 	initial struct {     // which end has begun a graceful disconnect
 		here, there bool
 	}
@@ -155,7 +155,7 @@ func (r *runner) run(s *scenario, rounds int) result {
 		}
 		run := r.round
 		if s.alone {
-			run = r.alone
+			run = r.runAlone
 		}
 		problems, worst, messages := run(s, n, p)
 		res.soaked, r.soaked = r.soaked, soaked{}
@@ -178,7 +178,7 @@ func (r *runner) run(s *scenario, rounds int) result {
 			}
 			p.close() // so that the failure does not affect the next round
 		}
-		if len(res.Problems) > 5 || s.alone && len(problems) > 0 { // a failed act may have left anything behind
+		if len(res.Problems) > 5 || s.alone && len(problems) > 0 { // a failed scenario may have left anything behind
 			break
 		}
 	}
@@ -192,8 +192,9 @@ func (r *runner) run(s *scenario, rounds int) result {
 	return res
 }
 
-// alone runs a round without links. worst is the time from the fault to the end of the act.
-func (r *runner) alone(s *scenario, n int, p *peer) (problems []string, worst time.Duration, messages uint64) {
+// runAlone runs a round without links. The result worst is the time from the fault until the
+// scenario's function returns.
+func (r *runner) runAlone(s *scenario, n int, p *peer) (problems []string, worst time.Duration, messages uint64) {
 	here := &round{runner: r, row: s, n: n, p: p, random: rand.New(rand.NewPCG(r.seed, uint64(n))), began: time.Now()}
 	ended := make(chan error, 1)
 	go func() { ended <- s.act(here) }()
@@ -230,7 +231,7 @@ func (r *runner) round(s *scenario, n int, p *peer) (problems []string, worst ti
 	}
 	here := &round{runner: r, row: s, n: n, p: p, random: rand.New(rand.NewPCG(r.seed, uint64(n)))}
 	if s.before != "" {
-		here.undo = func() error { return here.both(s.after) }
+		here.undo = func() error { return here.runEverywhere(s.after) }
 	}
 	defer func() {
 		if here.undo != nil {
@@ -240,7 +241,7 @@ func (r *runner) round(s *scenario, n int, p *peer) (problems []string, worst ti
 		}
 	}()
 	if s.before != "" {
-		if err := here.both(s.before); err != nil {
+		if err := here.runEverywhere(s.before); err != nil {
 			return failed(err)
 		}
 	}

@@ -14,10 +14,10 @@ type scenario struct {
 	group   string
 	name    string
 	promise string
-	act     func(*round) error // returns after it has done what makes the connections end
+	act     func(*round) error // the scenario's function; it returns when it has done what makes the connections end
 	tests   bool               // the row needs the programs of the flag -tests
 	kills   bool               // the peer's process ends
-	alone   bool               // the row has no links: it consists of act, which returns within the bound
+	alone   bool               // the row has no links: it consists of the function act, which returns within the bound
 	noReads bool               // no connection carries RDMA reads
 	via     string             // address by which a host opens its device, with %d for its number; empty: by name
 	before  string             // command of both hosts, before they open their devices

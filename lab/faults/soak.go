@@ -27,9 +27,9 @@ type soaked struct {
 // soakSamples is the number of samples of a soak.
 const soakSamples = 120
 
-// soakSlack returns by how much the use of a thing in the last third of a soak may exceed that in
-// the first third. The parameter first is the highest value in the first third. The thirds begin
-// after a tenth of the time. Threads, and connections that end in TIMEWAIT, come and go.
+// soakSlack returns by how much the use of a resource in the last third of a soak may exceed the
+// parameter first, the highest use in the first third. The thirds begin after a tenth of the time.
+// Threads, and connections that end in TIMEWAIT, come and go.
 func soakSlack(name string, first int) int {
 	switch name {
 	case "KiB resident":

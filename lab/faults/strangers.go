@@ -66,17 +66,17 @@ func (s *strangers) open() (err error) {
 	return err
 }
 
-// leave closes all ids but the first keep, and all queue pairs, because soft-iWARP supports few of
-// them.
-func (s *strangers) leave(keep int) (err error) {
-	keep = min(keep, len(s.ids))
-	for _, id := range s.ids[keep:] {
+// leave closes all queue pairs, and all ids except the first nKept. Soft-iWARP supports only few
+// queue pairs and few ids.
+func (s *strangers) leave(nKept int) (err error) {
+	nKept = min(nKept, len(s.ids))
+	for _, id := range s.ids[nKept:] {
 		id.Close() // its error is ignored: the id may be closed already
 	}
 	for _, qp := range s.qps {
 		err = errors.Join(err, qp.Close())
 	}
-	s.ids, s.qps = s.ids[:keep], nil
+	s.ids, s.qps = s.ids[:nKept], nil
 	return err
 }
 
@@ -167,9 +167,9 @@ func (s *strangers) call(private []byte, options *cverbs.ECE) (*cverbs.CMID, err
 	return id, id.Connect(cverbs.ConnParam{PrivateData: private, QPNum: num, RetryCount: 7, RNRRetryCount: 7})
 }
 
-// victim returns the victim's next event. The event must be of a kind in want, and of the endpoint
-// ep unless ep is nil. victim counts in givenUp the accepts that were given up. On iWARP an accept
-// connects at once, so victim drops the events of connections of other endpoints.
+// victim returns the victim's next event. The event must be of one of the kinds in want. Unless ep
+// is nil, it must be an event of ep. victim counts in givenUp the accepts that were given up. On
+// iWARP an accept connects at once, so victim drops the events of connections of other endpoints.
 func (s *strangers) victim(ep *udat.EP, want ...udat.EventNumber) (udat.Event, error) {
 	for {
 		ev, err := s.v.next()
@@ -295,8 +295,9 @@ func (s *strangers) bytesUpTo(limit int) []byte {
 	return b
 }
 
-// same reports whether private data is what was sent, apart from zeroes at its end.
-func same(got, sent []byte, room int) bool {
+// sameData reports whether the private data that was received equals the data that was sent, apart
+// from zeroes at its end.
+func sameData(got, sent []byte, room int) bool {
 	return len(got) <= max(room, len(sent)) && bytes.Equal(bytes.TrimRight(got, "\x00"), bytes.TrimRight(sent, "\x00"))
 }
 
@@ -320,7 +321,7 @@ func requestsWithGarbage(s *strangers) error {
 			return fmt.Errorf("request %d: %w", n, err)
 		}
 		p, err := cr.Query()
-		if err != nil || !same(p.PrivateData, sent, roomRequest) {
+		if err != nil || !sameData(p.PrivateData, sent, roomRequest) {
 			return fmt.Errorf("request %d: private data %x instead of %x (%v)", n, p.PrivateData, sent, err)
 		}
 		gone := !s.r.iwarp && random.IntN(3) == 0
@@ -353,7 +354,7 @@ func requestsWithGarbage(s *strangers) error {
 		}
 		if !gone && !s.r.iwarp {
 			in, err := s.event(id, cverbs.CMEventConnectResponse)
-			if err != nil || !same(in.PrivateData, answer, roomReply) {
+			if err != nil || !sameData(in.PrivateData, answer, roomReply) {
 				return fmt.Errorf("answer %d: private data %x instead of %x (%v)", n, in.PrivateData, answer, err)
 			}
 		}
@@ -426,7 +427,7 @@ func answersWithGarbage(s *strangers) error {
 			return fmt.Errorf("answer %d: %w", n, err)
 		}
 		got := ev.PrivateData()
-		if !same(got, sent, roomReply) && !bytes.HasSuffix(bytes.TrimRight(sent, "\x00"), bytes.TrimRight(got, "\x00")) {
+		if !sameData(got, sent, roomReply) && !bytes.HasSuffix(bytes.TrimRight(sent, "\x00"), bytes.TrimRight(got, "\x00")) {
 			return fmt.Errorf("answer %d: private data %x instead of %x", n, got, sent)
 		}
 		if accept {

@@ -72,8 +72,8 @@ type stream struct {
 	outErr error // nil: this end has ended its own
 }
 
-// newStream starts the traffic of one end of a connection. dialed differs between the two ends. The
-// end uses Read and Write if seed is even, WriteTo and ReadFrom if it is odd.
+// newStream starts the traffic of one end of a connection. The parameter dialed is true at the end
+// that dialed. The end uses Read and Write if seed is even, WriteTo and ReadFrom if it is odd.
 func newStream(c *rdmanet.Conn, seed uint64, dialed bool) *stream {
 	if seed%2 == 1 {
 		return startStream(c, c, c, seed, dialed)

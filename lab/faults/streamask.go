@@ -110,9 +110,9 @@ func (a *asker) finish() error {
 	return a.p.c.Close()
 }
 
-// asked returns an act with three callers. fault disturbs the first of them, and the others must
-// not notice.
-func asked(fault func(r *round, a *asker) error) func(*round) error {
+// asked returns the function of a scenario with three callers. It calls disturb with the first
+// caller, and the others must not notice.
+func asked(disturb func(r *round, a *asker) error) func(*round) error {
 	return func(r *round) error {
 		list, closeAll, err := r.askers(3)
 		if err != nil {
@@ -120,7 +120,7 @@ func asked(fault func(r *round, a *asker) error) func(*round) error {
 		}
 		defer closeAll()
 		time.Sleep(time.Duration(r.random.IntN(300)) * time.Millisecond)
-		if err := fault(r, list[0]); err != nil {
+		if err := disturb(r, list[0]); err != nil {
 			return err
 		}
 		for _, a := range list[1:] {
@@ -154,7 +154,7 @@ func answererStopped(r *round, a *asker) error {
 }
 
 // answererLate stops the other end until a deadline has ended the wait for its answer. The answer
-// comes all the same.
+// comes after that.
 func answererLate(r *round, a *asker) error {
 	if err := a.p.signal("STOP"); err != nil {
 		return err

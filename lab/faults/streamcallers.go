@@ -18,8 +18,8 @@ import (
 	"github.com/godat/godat/rdmanet"
 )
 
-// many returns a number of connections or calls for the kind of fabric: mem for mem0, loop for
-// loop0 and tcp, and vm for the devices of the virtual machine.
+// many returns a number of connections or calls, which depends on the fabric: the parameter mem on
+// mem0, loop on loop0 and tcp, and vm on the devices of the virtual machine.
 func (r *round) many(mem, loop, vm int) int {
 	n := map[string]int{"mem": mem, "loop": loop, "tcp": loop, "rxe": vm, "siw": vm / 2}[r.kind]
 	if r.short {
@@ -28,8 +28,9 @@ func (r *round) many(mem, loop, vm int) int {
 	return n
 }
 
-// each runs do n times, in atOnce goroutines, and returns the first error.
-func each(n, atOnce int, do func(i int) error) error {
+// runMany calls f n times, in as many goroutines as the parameter atOnce says, and returns the
+// first error.
+func runMany(n, atOnce int, f func(i int) error) error {
 	var next atomic.Int64
 	failed := make([]error, atOnce)
 	var all sync.WaitGroup
@@ -40,7 +41,7 @@ func each(n, atOnce int, do func(i int) error) error {
 				if i >= n {
 					return
 				}
-				if err := do(i); err != nil {
+				if err := f(i); err != nil {
 					failed[worker] = fmt.Errorf("number %d of %d: %w", i, n, err)
 				}
 			}
@@ -66,7 +67,7 @@ func endingDials(r *round, s *echoServer) error {
 	var usual, opened atomic.Int64 // the time that a dial takes, which rises under load; the number of dials that succeed
 	usual.Store(int64(time.Since(began) / 5))
 	n := r.many(3000, 3000, 200)
-	err := each(n, 4, func(i int) error {
+	err := runMany(n, 4, func(i int) error {
 		now := usual.Load()
 		limit := time.Duration(rand.Int64N(2 * now))
 		ctx, cancel := context.WithTimeout(context.Background(), limit)
@@ -101,7 +102,7 @@ const hardly = 5 * time.Minute
 // burst dials many times at once.
 func burst(r *round, s *echoServer) error {
 	n := r.many(4000, 4000, 300)
-	err := each(n, n, func(i int) error {
+	err := runMany(n, n, func(i int) error {
 		c, err := s.dial(hardly)
 		if err != nil {
 			return err
@@ -118,12 +119,12 @@ func burst(r *round, s *echoServer) error {
 func open(r *round, s *echoServer) error {
 	n := r.many(10_000, 2_000, 300)
 	conns := make([]*rdmanet.Conn, n)
-	err := each(n, 16, func(i int) (err error) {
+	err := runMany(n, 16, func(i int) (err error) {
 		conns[i], err = s.dial(10 * time.Minute)
 		return err
 	})
 	for range 2 {
-		err = errors.Join(err, each(n, 16, func(i int) error {
+		err = errors.Join(err, runMany(n, 16, func(i int) error {
 			if conns[i] == nil {
 				return nil
 			}
@@ -144,7 +145,7 @@ func open(r *round, s *echoServer) error {
 // closeBesideAll makes all kinds of calls at once while three goroutines close the connection. All
 // calls must end, and exactly one Close must succeed.
 func closeBesideAll(r *round, s *echoServer) error {
-	return each(r.many(100, 50, 20), 1, func(i int) error {
+	return runMany(r.many(100, 50, 20), 1, func(i int) error {
 		c, err := s.dial(0)
 		if err != nil {
 			return err
@@ -285,7 +286,7 @@ func shutdown(r *round) error {
 	return nil
 }
 
-// once are the rounds of rows whose act repeats its operations itself.
+// once contains the numbers of rounds for scenarios whose function repeats its operations itself.
 var once = map[string][2]int{"mem": {1, 10}, "loop": {1, 10}, "tcp": {1, 10}, "rxe": {1, 5}, "siw": {1, 3}}
 
 var streamCallerRows = []scenario{
@@ -298,7 +299,7 @@ var streamCallerRows = []scenario{
 	rdmanetRow("Close by three goroutines beside all other methods", "every call ends; one Close has closed it",
 		served(rdmanet.ListenConfig{}, closeBesideAll), once),
 	rdmanetRow("deadlines that move at random under traffic", "no byte is lost or doubled", deadlines,
-		also(2, 20, seldom)),
+		withMem(2, 20, seldom)),
 	rdmanetRow("http.Server.Shutdown with clients that have hung", "Shutdown ends with its context, Close at once",
 		shutdown, once),
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// trespass returns the act of a scenario: a raw peer connects to an echo server, which serves
-// proper clients at the same time.
-func trespass(lc rdmanet.ListenConfig, act func(r *round, s *echoServer, p *rawPeer) error) func(*round) error {
+// trespass returns the function of a scenario: a raw peer connects to an echo server, which serves
+// proper clients at the same time, and calls onConnected.
+func trespass(lc rdmanet.ListenConfig, onConnected func(r *round, s *echoServer, p *rawPeer) error) func(*round) error {
 	return served(lc, func(r *round, s *echoServer) error {
 		p, err := newRawPeer(r)
 		if err == nil {
-			err = act(r, s, p)
+			err = onConnected(r, s, p)
 		}
 		return errors.Join(err, p.side.close(), s.settled(patience))
 	})

@@ -40,10 +40,10 @@ func serveLimited(args []string, in io.Reader, out io.Writer) error {
 	return err
 }
 
-// limited returns an act that connects to a server in another process until the server reaches a
-// limit. The shell runs commands before the server. The parameter what, unless empty, is a line
-// that the server gets once it has a connection. The errors of Dial and Accept must contain one of
-// the texts in names. After the errors both must go on.
+// limited returns the function of a scenario: it connects to a server in another process until the
+// server reaches a limit. The shell runs commands before the server. The parameter what, unless
+// empty, is a line that the server gets once it has a connection. The errors of Dial and Accept
+// must contain one of the texts in names. After the errors, the server and the client must go on.
 func limited(commands, what string, names ...string) func(*round) error {
 	named := func(text string) bool {
 		return slices.ContainsFunc(names, func(name string) bool { return strings.Contains(text, name) })
@@ -90,7 +90,7 @@ func limited(commands, what string, names ...string) func(*round) error {
 			}
 		}
 		var mu sync.Mutex
-		refusal := each(2000, 4, func(int) error {
+		refusal := runMany(2000, 4, func(int) error {
 			c, err := dial()
 			mu.Lock()
 			defer mu.Unlock()
@@ -208,7 +208,7 @@ func clockSteps(r *round, p *partner, s *stream) error {
 			}
 			ended := make(chan error, 1)
 			go func() { _, err := c.Read(make([]byte, 1)); ended <- err }()
-			if err := r.here(`date -s "$(date) ` + by + `"`); err != nil {
+			if err := r.runHere(`date -s "$(date) ` + by + `"`); err != nil {
 				return err
 			}
 			err := <-ended
@@ -220,8 +220,8 @@ func clockSteps(r *round, p *partner, s *stream) error {
 	return complete(r, p, s)
 }
 
-// spoiled returns an act with traffic over a network that netem disturbs. The disturbance lasts at
-// least 5 s, and until 100 KB have gone each way.
+// spoiled returns the function of a scenario with traffic over a network that netem disturbs. The
+// disturbance lasts at least 5 s, and until 100 KB have gone each way.
 func spoiled(how string) func(*round) error {
 	return streamed(0, func(r *round, p *partner, s *stream) error {
 		reset, err := r.spoil(how)

@@ -101,7 +101,7 @@ func memoryLimits(device string) error {
 func (s *echoServer) streams() error {
 	s.forget()
 	conns := make([]*rdmanet.Conn, wantingConns)
-	err := each(wantingConns, wantingConns, func(i int) (err error) {
+	err := runMany(wantingConns, wantingConns, func(i int) (err error) {
 		if conns[i], err = s.dial(patience); err != nil {
 			return err
 		}

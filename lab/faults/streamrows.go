@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// streamed returns the act of a scenario: a stream carries checked traffic with another end, and
-// act disturbs it.
-func streamed(keepAlive time.Duration, act func(r *round, p *partner, s *stream) error) func(*round) error {
+// streamed returns the function of a scenario: a stream carries checked traffic with another end,
+// and disturb disturbs it.
+func streamed(keepAlive time.Duration, disturb func(r *round, p *partner, s *stream) error) func(*round) error {
 	return func(r *round) error {
 		p, err := r.partner("traffic", keepAlive)
 		if err != nil {
@@ -22,7 +22,7 @@ func streamed(keepAlive time.Duration, act func(r *round, p *partner, s *stream)
 		s := newStream(p.c, p.seed, p.dialed)
 		time.Sleep(time.Duration(r.random.IntN(300)) * time.Millisecond)
 		r.began = time.Now()
-		return act(r, p, s)
+		return disturb(r, p, s)
 	}
 }
 
@@ -151,7 +151,7 @@ func closedInFront(r *round) error {
 
 var streamRows = []scenario{
 	rdmanetRow("both ends end their streams at a random moment",
-		"each end has all that the other has sent, and then io.EOF", streamed(0, complete), also(20, 1000, often)),
+		"each end has all that the other has sent, and then io.EOF", streamed(0, complete), withMem(20, 1000, often)),
 	rdmanetRow("SIGKILL of either end", dies, streamed(0, killed), often),
 	rdmanetRow("exit of either end without Close", dies, streamed(0, exited), often),
 	rdmanetRow("SIGSTOP of either end, then SIGCONT", "no error; each end has all that the other has sent",
@@ -161,9 +161,9 @@ var streamRows = []scenario{
 		map[string][2]int{"tcp": {2, 20}, "rxe": {2, 20}, "siw": {2, 10}},
 		"loop: a stopped process may hold the device's lock"),
 	rdmanetRow("Close with 200,000 bytes on the way to a slow reader", "nothing is lost; Close returns at once",
-		closedEarly, also(4, 50, seldom)),
+		closedEarly, withMem(4, 50, seldom)),
 	rdmanetRow("the same, with the reader at this end", "nothing is lost", readLate("writer", time.Second, 200_000),
-		also(4, 50, seldom)),
+		withMem(4, 50, seldom)),
 	rdmanetRow("Close of 100,000 bytes, and exit right after it", "nothing is lost to a peer that reads",
 		readLate("leaver", 0, leaverBytes), often),
 	rdmanetRow("Close of 100,000 bytes to a stopped peer, which is killed",

@@ -65,7 +65,8 @@ func (s *echoServer) run() {
 	})
 }
 
-// dial connects to the server. deadline limits the dial, and then all use of the connection.
+// dial connects to the server. The parameter deadline limits the dial, and then all use of the
+// connection.
 func (s *echoServer) dial(deadline time.Duration) (*rdmanet.Conn, error) {
 	d := rdmanet.Dialer{Device: s.r.device, Timeout: deadline}
 	c, err := d.Dial(context.Background(), "rdma", s.l.Addr().String())
@@ -161,16 +162,16 @@ func (s *echoServer) close() {
 	s.done.Wait()
 }
 
-// served returns the act of a scenario with clients of an echo server. After the clients, a proper
-// client must be served.
-func served(lc rdmanet.ListenConfig, clients func(r *round, s *echoServer) error) func(*round) error {
+// served returns the function of a scenario with clients of an echo server. When runClients has
+// returned, a proper client must be served.
+func served(lc rdmanet.ListenConfig, runClients func(r *round, s *echoServer) error) func(*round) error {
 	return func(r *round) error {
 		s, err := r.serve(lc)
 		if err != nil {
 			return err
 		}
 		defer s.close()
-		if err := clients(r, s); err != nil {
+		if err := runClients(r, s); err != nil {
 			return fmt.Errorf("%w; the listener: %+v", err, s.l.Stats())
 		}
 		if err := s.proper(); err != nil {

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// netem returns an act that disturbs the network in both directions during traffic. The parameter
-// how is the effect, as the tc command names it. On one host only soft-iWARP uses a network: the
-// loopback interface.
+// netem returns the function of a scenario: it disturbs the network in both directions during
+// traffic. The parameter how is the effect, as the tc command names it. On one host only soft-iWARP
+// uses a network: the loopback interface.
 func netem(how string) func(*round) error {
 	return func(r *round) error {
 		reset, err := r.spoil(how)
@@ -38,28 +38,28 @@ func (r *round) spoil(how string) (reset func() error, err error) {
 	if r.at == "" {
 		name = "lo"
 	}
-	reset = func() error { return r.both("tc qdisc del dev " + name + " root") }
-	return reset, r.both("tc qdisc replace dev " + name + " root netem " + how)
+	reset = func() error { return r.runEverywhere("tc qdisc del dev " + name + " root") }
+	return reset, r.runEverywhere("tc qdisc replace dev " + name + " root netem " + how)
 }
 
-// both runs a command on every host.
-func (r *round) both(command string) error {
-	if err := r.here(command); err != nil || r.at == "" {
+// runEverywhere runs a command on every host.
+func (r *round) runEverywhere(command string) error {
+	if err := r.runHere(command); err != nil || r.at == "" {
 		return err
 	}
-	return r.there(command)
+	return r.runThere(command)
 }
 
-// here runs a command on this host.
-func (r *round) here(command string) error {
+// runHere runs a command on this host.
+func (r *round) runHere(command string) error {
 	if text := shell(command); text != "" {
 		return errors.New(text)
 	}
 	return nil
 }
 
-// there runs a command on the other host.
-func (r *round) there(command string) error {
+// runThere runs a command on the other host.
+func (r *round) runThere(command string) error {
 	_, err := r.p.do(order{Do: "shell", Shell: command})
 	return err
 }

@@ -29,8 +29,8 @@ var (
 	goWithTCP = []pair{{goPeer, goPeer}, {overTCP, goPeer}, {goPeer, overTCP}, {overTCP, overTCP}}
 )
 
-// on returns the ends of the case on a device.
-func (c *program) on(device string) []pair {
+// endsOn returns the ends of the case on a device.
+func (c *program) endsOn(device string) []pair {
 	switch {
 	case !iwarp(device):
 		return c.ends
@@ -71,8 +71,8 @@ type program struct {
 	ends           []pair
 }
 
-// dtest returns the case of the program dtest with the switches in common and in variant. The
-// variant is also a part of the case's name.
+// dtest returns the case of the program dtest with the switches of both parameters. The variant is
+// also a part of the case's name.
 func dtest(common, variant string) program { return dtests("dtest", common, variant, "PASSED") }
 
 func dtests(name, common, own, passes string) program {
@@ -88,8 +88,9 @@ func immediate(c program) program {
 	return c
 }
 
-// dapltest returns a case of the program dapltest. test begins with its kind: T, transactions of
-// many endpoints, or P, one operation many times. The client asks the server for the test.
+// dapltest returns a case of the program dapltest. The parameter test begins with its kind: T,
+// transactions of many endpoints, or P, one operation many times. The client asks the server for
+// the test.
 func dapltest(name, test string) program {
 	kind, operands := test[:1], test[1:]
 	p := program{name: "dapltest " + kind + " " + name, says: "Service Point Ready", ends: dat, dapltest: true,
@@ -117,7 +118,8 @@ func credits(c program) program {
 	return c
 }
 
-// noted returns the case with a reason why the C programs fail among themselves.
+// noted returns a copy of the case with a note: the reason why the case fails between two C
+// programs.
 func (p program) noted(why string) program {
 	p.note = why
 	return p
@@ -141,8 +143,8 @@ func manners(name, note string) program {
 		bound: 60 * time.Second}
 }
 
-// srq returns the case of dtestsrq. variant is the switch that selects whether the program uses a
-// shared receive queue.
+// srq returns the case of dtestsrq. The parameter variant is the switch that selects whether the
+// program uses a shared receive queue.
 func srq(variant, note string, bound time.Duration) program {
 	flags := fmt.Sprintf("-c 4 -B 3 -t 3 -b 256 %s", variant)
 	return program{name: "dtestsrq " + variant, port: 45248, passes: "Test Complete", ends: dat, bound: bound, note: note,

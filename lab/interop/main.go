@@ -97,8 +97,8 @@ func count(results []result) (passed, failed, explained int) {
 }
 
 // merge returns the results of both lists in the order of the cases. If both lists have results of
-// a case, it takes those of the second list, now.
-func merge(earlier, now []result) (all []result) {
+// a case, it takes those of the list later.
+func merge(earlier, later []result) (all []result) {
 	for _, soft := range []bool{false, true} {
 		for _, c := range cases {
 			own := func(list []result) []result {
@@ -106,7 +106,7 @@ func merge(earlier, now []result) (all []result) {
 					return r.Name != c.name || iwarp(r.Device) != soft
 				})
 			}
-			latest := own(now)
+			latest := own(later)
 			if len(latest) == 0 {
 				latest = own(earlier)
 			}
@@ -207,7 +207,7 @@ func (r *runner) runAll(names []string) []result {
 			continue
 		}
 		baseline, first := true, len(results)
-		for _, ends := range c.on(r.device) {
+		for _, ends := range c.endsOn(r.device) {
 			res := r.attempt(c, ends)
 			if ends == (pair{library, library}) {
 				baseline = res.Failure == ""

@@ -73,7 +73,7 @@ func table(title string, columns []pair, results []result, include func(program)
 		}
 		cells := map[pair]string{}
 		for _, res := range results {
-			if res.Name == c.name && slices.Contains(columns, c.on(res.Device)[1]) {
+			if res.Name == c.name && slices.Contains(columns, c.endsOn(res.Device)[1]) {
 				cells[pair{res.Server, res.Client}] = cell(res)
 			}
 		}

@@ -51,8 +51,8 @@ func TestPartRun(t *testing.T) {
 	assert.Equal(t, strings.Count(page, "| rping -V |"), 2)
 	assert.DeepEqual(t, merge(all, nil), all)
 	for _, c := range cases {
-		assert.Assert(t, len(c.on("siw1")) > 2 || c.server == "", c.name)
-		assert.Assert(t, len(c.on("rxe0")) > 1 || c.peer == "setup", c.name)
+		assert.Assert(t, len(c.endsOn("siw1")) > 2 || c.server == "", c.name)
+		assert.Assert(t, len(c.endsOn("rxe0")) > 1 || c.peer == "setup", c.name)
 	}
 	// Names are keys.
 	seen := map[string]bool{}

@@ -252,7 +252,7 @@ func (b *bench) measure(s *suite) error {
 		}
 	}
 	var took time.Duration
-	err = each(b.o.jobs, names, func(name string) error {
+	err = forEach(b.o.jobs, names, func(name string) error {
 		t, err := b.measureTest(s, name)
 		if err != nil {
 			return err
@@ -288,9 +288,9 @@ func (b *bench) measureTest(s *suite, name string) (*test, error) {
 	return t, err
 }
 
-// each calls the function f for every item, for up to jobs items at the same time. After an error
-// it begins no further items. It returns the first error.
-func each[T any](jobs int, items []T, f func(T) error) error {
+// forEach calls the function f for every item, in as many goroutines as the parameter jobs says.
+// After an error it begins no further items. It returns the first error.
+func forEach[T any](jobs int, items []T, f func(T) error) error {
 	var failed error
 	var mu sync.Mutex
 	var workers sync.WaitGroup

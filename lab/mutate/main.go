@@ -175,7 +175,7 @@ func try(b *bench, explained explanations, l *resultLog) (bool, error) {
 	slices.SortStableFunc(numbers, func(x, y int) int { // last those that need their own program, which takes long
 		return cmp.Compare(order(b.mutants[x-1]), order(b.mutants[y-1]))
 	})
-	failed := each(b.o.jobs, numbers, func(i int) error {
+	failed := forEach(b.o.jobs, numbers, func(i int) error {
 		start := time.Now()
 		v, by := b.try(i)
 		if b.ctx.Err() != nil {

@@ -70,7 +70,7 @@ func load(root string, targets []target) (map[string]*source, error) {
 }
 
 // check computes the types of the files of a package. Names from C get no types. Errors are ignored
-// in a package that uses C, because the other names get their types all the same.
+// in a package that uses C, because the other names get their types nevertheless.
 func check(path string, fset *token.FileSet, files []*source, imported types.Importer) error {
 	info := &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{},
 		Defs: map[*ast.Ident]types.Object{}}

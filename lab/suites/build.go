@@ -118,7 +118,8 @@ func (w workshop) copyModules(packs []pack, replaced map[string]string) error {
 	return os.WriteFile(strings.TrimSuffix(w.modfile, "mod")+"sum", sum, 0o644)
 }
 
-// file returns the path of the file that replaces the file name of a package.
+// file returns the path of the file that replaces a file of a package. The parameter name is the
+// name of the replaced file.
 func (w workshop) file(p *pack, name string) string {
 	return filepath.Join(w.dir, "files", strings.ReplaceAll(p.pkg, "/", "_")+"_"+name)
 }

@@ -126,7 +126,7 @@ func page(d declared, b *binding, all []row, notes map[string]noted) string {
 	return out.String()
 }
 
-// code formats names as code, at most three.
+// code formats names as code in Markdown. It uses at most three of the names.
 func code(names []string) string {
 	var s []string
 	for _, n := range names {

@@ -30,8 +30,8 @@ type Finding struct {
 	Advice string `json:"advice,omitempty"` // what the user can do about it; "" if nothing
 }
 
-// doctor collects findings. root is the prefix of the paths in /sys, /proc and /dev. Tests set
-// root, kernel and source.
+// doctor collects findings. The field root is the prefix of the paths in /sys, /proc and /dev.
+// Tests set root, kernel and source.
 type doctor struct {
 	root     string
 	kernel   kernel

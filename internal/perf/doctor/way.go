@@ -59,8 +59,9 @@ const (
 	Large = 64 << 10
 )
 
-// Tried returns findings about the runs of a plan between the two ends. fabric is the fabric that
-// both ends use. err is the error of the plan, or nil if all runs succeeded.
+// Tried returns findings about the runs of a plan between the two ends. The parameter fabric is the
+// fabric that both ends use. The parameter err is the error of the plan, or nil if all runs
+// succeeded.
 func Tried(fabric string, cases []result.Case, runs []result.Run, err error) []Finding {
 	d := &doctor{}
 	for i := range runs {

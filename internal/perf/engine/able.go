@@ -27,7 +27,8 @@ func compatible(plan Plan, client, server *result.Facts) error {
 	return nil
 }
 
-// able returns an error if one end's device cannot run the case. who is "client" or "server".
+// able returns an error if one end's device cannot run the case. The parameter who is "client" or
+// "server".
 func able(c *result.Case, who string, f *result.Facts) error {
 	packets, iwarp := f.Fabric == fabricVerbs, strings.HasPrefix(f.Detail, "iWARP")
 	if err := c.Knobs.Able(packets, iwarp, f.MTU, fmt.Sprintf("the %s's device %s", who, f.Device)); err != nil {

@@ -126,7 +126,7 @@ type control struct {
 	silent atomic.Pointer[error] // set when the peer has sent nothing for goneTime
 
 	mu  sync.Mutex // serializes sends
-	err error      // why in and gone were closed; set before they are closed
+	err error      // why the channels in and gone were closed; set before they are closed
 }
 
 func newControl(conn net.Conn, peer string) *control {

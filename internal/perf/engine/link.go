@@ -27,12 +27,12 @@ type link interface {
 	// request posts n operations on a queue pair. The first one has sequence number seq. If flush
 	// is true, the last one is signalled.
 	request(qp int, seq uint64, n int, flush bool) error
-	// receive posts n receives into consecutive slots, beginning with slot.
+	// receive posts n receives into consecutive slots. The parameter slot is the first of them.
 	receive(qp int, slot uint64, n int) error
-	// poll stores completions in done and returns their number; it does not block. If there are
-	// none, it polls again. The parameter polls limits the number of these polls, including the
-	// first. wait blocks until there is a completion or the timeout has passed. Both return an
-	// error for a failed completion.
+	// poll stores completions in done and returns their number; it does not block. If there are none,
+	// it polls again. The parameter polls limits the number of these polls, including the first. wait
+	// blocks until there is a completion or the timeout has passed. The methods poll and wait return
+	// an error for a failed completion.
 	poll(done []done, polls int) (int, error)
 	wait(done []done, timeout time.Duration) (int, error)
 

@@ -101,7 +101,8 @@ func (e *reachError) Unwrap() error { return e.error }
 var errPairTime = errors.New("gave up")
 
 // order makes the host r.from measure to the host r.to. A host has one order at a time. If the
-// pairs of a step begin together, order calls meet when this pair is connected.
+// pairs of a step begin together, the method order calls the callback meet when this pair is
+// connected.
 func (m *Mesh) order(ctx context.Context, r route, c *result.Case, meet func()) (*result.Run, error) {
 	host := &m.hosts[r.from]
 	if host.ctl != nil && closed(host.ctl.gone) { // by the server: it was idle, or made room for another client

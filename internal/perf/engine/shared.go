@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// unknown is the number of expected operations while the peer has not announced the number.
+// unknown stands for the number of expected operations until the peer announces that number.
 const unknown = math.MaxInt64
 
 // shared is the state that the loop shares with the goroutine that reads the control connection.

@@ -46,9 +46,9 @@ func newSpin(c *result.Case, fabric string) spin {
 }
 
 // crowded reports whether the spinning loops of this process leave no processor for their peers.
-// This is the case if there are more loops than processors that this process may use, or at least
-// as many loops as the machine has processors. If the machine has more processors than this process
-// may use, the peers can run on the others.
+// This is the case if the loops occupy all processors of the machine. If this process may use only
+// some of the processors, the peers can run on the others. Then the loops are crowded if there are
+// more of them than processors that this process may use.
 func (s *spin) crowded() bool {
 	n := spinners.Load()
 	return n > s.own || n >= s.all

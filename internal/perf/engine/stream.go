@@ -15,7 +15,7 @@ type streamer struct {
 	ready     []int    // queue pairs that may have room for a batch
 	queued    []bool   // whether a queue pair is in ready
 	measuring bool
-	finishing bool  // only the requests that quota still allows are posted
+	finishing bool  // only the requests that the field quota still allows are posted
 	stopAt    int64 // when posting ends, if the case has a duration
 	over      bool  // all initiated operations have completed
 	lastDone  int64

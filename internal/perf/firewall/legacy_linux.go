@@ -138,8 +138,8 @@ func (t *legacyTable) short(at int) int {
 }
 
 // chain returns the chain whose first entry is at the given offset. A base chain ends with the
-// entry at the offset policy. For a user's chain, policy is -1; the chain ends before the next
-// entry whose target is ERROR.
+// entry at the offset policy. For a user's chain, the field policy is -1; the chain ends before the
+// next entry whose target is ERROR.
 func (t *legacyTable) chain(offset, policy int, name string) *chain {
 	if c := t.chains[offset]; c != nil {
 		return c
@@ -197,8 +197,8 @@ func (t *legacyTable) verdict(v, following int, entry []byte) action {
 	return action{kind: kind, to: t.chain(v, -1, t.chainName(v))}
 }
 
-// chainName returns the name of the user's chain that begins at the offset first. The entry before
-// that offset contains the name.
+// chainName returns the name of a user's chain. The parameter first is the offset of its first
+// entry. The entry before that offset contains the name.
 func (t *legacyTable) chainName(first int) string {
 	for at := 0; at+t.layout.size <= len(t.entries); {
 		target, length := t.short(at+t.layout.target), t.short(at+t.layout.target+2)

@@ -322,7 +322,7 @@ func payload(e *expression, p *Packet) ([]byte, []bool) {
 		address(8, p.Src)
 		address(24, p.Dst)
 	}
-	offset, n = min(max(offset, 0), most), min(max(n, 0), most) // the bytes after most are unknown
+	offset, n = min(max(offset, 0), most), min(max(n, 0), most) // the bytes after offset most are unknown
 	return header[offset : offset+n], known[offset : offset+n]
 }
 
@@ -342,8 +342,8 @@ func bitwise(r *registers, e *expression) {
 }
 
 // cmpMatches compares a register with a constant. If the constant is shorter than the register, it
-// compares only the beginning of the register. The kernel sends such a constant for a name of
-// network devices with an asterisk.
+// compares only the beginning of the register. The kernel sends such a constant if the rule
+// contains the name of a network device that ends with an asterisk.
 func cmpMatches(r *registers, e *expression) tri {
 	want := e.value(unix.NFTA_CMP_DATA)
 	sreg, operation := e.number(unix.NFTA_CMP_SREG), e.number(unix.NFTA_CMP_OP)

@@ -11,8 +11,8 @@ import (
 // ports, so connection tracking sees two flows without answers.
 const ctNew = 1 << 3
 
-// xtMatch evaluates a match extension of xtables, for iptables-legacy and iptables-nft. It returns
-// maybe for an unknown extension.
+// xtMatch evaluates a match extension of xtables, for iptables-legacy and iptables-nft. For an
+// unknown extension it returns the value maybe.
 func xtMatch(name string, revision int, info []byte, p *Packet) tri {
 	order := binary.NativeEndian
 	switch {
@@ -59,9 +59,9 @@ func xtMatch(name string, revision int, info []byte, p *Packet) tri {
 	return maybe
 }
 
-// multiport evaluates revision 1 of the extension multiport. info contains, in this order: the kind
-// of port, the number of ports, 15 ports, 15 flags that mark the beginnings of ranges, and a flag
-// that inverts the result.
+// multiport evaluates revision 1 of the extension multiport. The parameter info contains, in this
+// order: the kind of port, the number of ports, 15 ports, 15 flags that mark the beginnings of
+// ranges, and a flag that inverts the result.
 func multiport(info []byte, p *Packet) tri {
 	const source, destination, either = 0, 1, 2
 	kind, n, invert := info[0], int(info[1]), info[47] != 0

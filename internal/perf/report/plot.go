@@ -19,7 +19,7 @@ type plot struct {
 	series                []series
 }
 
-// unit is a unit of an axis. It is used for values of at least from.
+// unit is a unit of an axis. It is used for values that are not less than the field from.
 type unit struct {
 	from float64
 	name string
@@ -168,8 +168,8 @@ func (p *plot) line(b *strings.Builder, s series, x, y scale) {
 }
 
 // values draws the points of a line, each with the text of its value. The style sheet shows the
-// text while the pointer is on the point. If a line has more points than the constant hits, only
-// some points have a text.
+// text while the pointer is on the point. The constant hits is the largest number of points with a
+// text. If a line has more points, only some of them have one.
 func (p *plot) values(b *strings.Builder, s series, x, y scale) {
 	step := (len(s.points) + hits - 1) / hits
 	for n := 0; n < len(s.points); n += step {

@@ -14,8 +14,8 @@ import (
 )
 
 // plots returns the plots of a document: latency by percentile; latency, bandwidth, message rate
-// and CPU time over size; and bandwidth over time. The plots show only runs, the result of
-// medianRuns.
+// and CPU time over size; and bandwidth over time. The plots show only the runs in the parameter
+// runs, which medianRuns has returned.
 func plots(d *result.Document, runs []*result.Run) []*plot {
 	var all []*plot
 	index := map[string]*plot{}

@@ -39,8 +39,9 @@ func paletteOf(d *result.Document) *palette {
 	return p
 }
 
-// style returns the style of a line. If a plot has several lines for the case c, variant is the
-// line's number among them, from 0. With more than 6 different settings, colors are used twice.
+// style returns the style of a line. If a plot has several lines for the case c, the parameter
+// variant is the line's number among them, from 0. With more than 6 different settings, colors are
+// used twice.
 func (p *palette) style(c *result.Case, variant int) lineStyle {
 	n := max(slices.Index(p.labels, label(c)), 0)
 	return lineStyle{n % most, variant % most}

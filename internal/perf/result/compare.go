@@ -125,9 +125,9 @@ func (d *Document) groups() (all []*group, index map[groupKey]*group) {
 
 // Compare compares the medians of two documents, case by case and pair by pair. A figure is better
 // or worse if the change from every value of the old interval to every value of the new interval
-// exceeds threshold percent. A figure has an interval if it was measured in 6 runs or more. With
-// fewer runs its interval is the median plus and minus noise percent; if noise is 0, the interval
-// is unknown.
+// exceeds the percentage in threshold. A figure has an interval if it was measured in 6 runs or
+// more. With fewer runs its interval is the median plus and minus a percentage, the parameter
+// noise; if noise is 0, the interval is unknown.
 func Compare(before, after *Document, threshold, noise float64) Comparison {
 	c := Comparison{Schema: ComparisonSchema, Threshold: threshold, Changes: []Change{}, Missing: []string{},
 		Added: []string{}}

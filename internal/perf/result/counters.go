@@ -35,7 +35,7 @@ var netTroubles = []string{"rx_errors", "tx_errors", "rx_dropped", "tx_dropped",
 var congestions = []string{"port_xmit_wait", "np_cnp_sent", "np_ecn_marked_roce_packets", "rp_cnp_handled",
 	"rp_cnp_ignored", "rx_cnp_pkts", "tx_cnp_pkts", "rx_ecn_marked_pkts", "cnpHandled", "cnpSent", "RxECNMrkd"}
 
-// Until returns the changes from c to later. It omits counters that have not changed.
+// Until returns the changes from c to the later counters. It omits counters that have not changed.
 func (c Counters) Until(later Counters) Counters {
 	d := Counters{}
 	for name, v := range later {

@@ -45,8 +45,8 @@ func openDevice() (err error) {
 	return err
 }
 
-// openEnd creates an end. The end uses the completion queue and memory of owner, or its own if
-// owner is nil.
+// openEnd creates an end. If owner is not nil, the new end uses the completion queue and the memory
+// of owner.
 func openEnd(owner *end, depth, cqe int, events bool) (e *end, err error) {
 	e = &end{events: events}
 	if owner != nil {

@@ -44,7 +44,7 @@ type work struct {
 // run contains the results of a loop.
 type run struct {
 	samples []uint32 // ns
-	ops     uint64   // number of operations in the time took, if there are no samples
+	ops     uint64   // number of operations in the time of the field took, if there are no samples
 	took    time.Duration
 	allocs  float64 // allocations per operation
 }
@@ -118,7 +118,7 @@ func print(w work, r run) error {
 type clock struct {
 	w           work
 	begin       time.Time
-	last        time.Duration // end of the last round, since begin
+	last        time.Duration // when the last round ended, as the time since the field begin
 	start, took time.Duration
 	base, ops   uint64
 	mallocs     uint64 // allocations when the warm-up was over

@@ -56,8 +56,8 @@ func pingPong(w work, a, b player) (run, error) {
 	return r, nil
 }
 
-// answer answers one message. If the message came after stop was set, it sends no answer, and last
-// is true.
+// answer answers one message. If stop is set when the message comes, answer sends no answer, and
+// the result last is true.
 func answer(p player, stop *atomic.Bool) (last bool, err error) {
 	slot, err := p.awaitMessage()
 	if err != nil || stop.Load() {

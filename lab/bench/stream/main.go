@@ -40,7 +40,8 @@ type end interface {
 	close() error
 }
 
-// kind is a way to connect. listen calls the function address with the address that dial needs.
+// kind is a way to connect. The function listen calls the function address with the address that
+// dial needs.
 type kind struct {
 	listen func(w *work, address func(string)) (end, error)
 	dial   func(w *work, address string) (end, error)

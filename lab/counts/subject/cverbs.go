@@ -100,8 +100,8 @@ func openVerbs() (v verbs, err error) {
 }
 
 // pair returns two connected ends. End a writes into b's memory, and end b sends. Both use cq, or
-// each has its own completion queue if cq is nil. kind is "", "domain" or "extended", as in
-// ofCverbs.
+// each has its own completion queue if cq is nil. The parameter kind is "", "domain" or "extended",
+// as in ofCverbs.
 func (v verbs) pair(kind string, cq *cverbs.CQ) (a, b *queuePair, err error) {
 	var ends [2]*queuePair
 	for i := range ends {

@@ -18,9 +18,10 @@ const (
 	warmUp  = 32 // uncounted regions before each of them
 )
 
-// operation is the operation to count. The function prepare is called before each region, and does
-// what n calls of the operation need. The function settle is called after the region, and takes the
-// completions that are left. Both may be nil.
+// operation is the operation to count. The tracer counts during a region, which is one call of do:
+// n operations between two marks. The function prepare, unless nil, is called before each region,
+// and does what the n operations need. The function settle, unless nil, is called after the region,
+// and takes the completions that are left.
 type operation struct {
 	do, prepare, settle func(n int)
 }

@@ -81,8 +81,9 @@ func (t *talk) swaps(all ...[]byte) error {
 	return nil
 }
 
-// meet connects an endpoint: as the server if requests is not nil, else as the client. again is
-// true if the server has accepted a connection before, and may not be listening yet.
+// meet connects an endpoint: as the server if requests is not nil, else as the client. The
+// parameter again is true if the server has accepted a connection before, and may not be listening
+// yet.
 func (e *end) meet(ep *udat.EP, requests *udat.EVD, addr netip.Addr, again bool) error {
 	if requests != nil {
 		if err := e.accept(requests, ep); err != nil {

@@ -190,7 +190,7 @@ type CQ interface {
 	// Wake makes the current Wait return. If no Wait is blocked, it makes the next one return. It
 	// never blocks.
 	Wake()
-	// Resize changes the depth to at least depth, and keeps the queued completions.
+	// Resize changes the capacity to at least depth, and keeps the queued completions.
 	Resize(depth int) error
 	Depth() int
 	Close() error
@@ -221,8 +221,8 @@ type QPInit struct {
 }
 
 // QP is a reliable connected queue pair. Receives can be posted as soon as the queue pair exists,
-// sends once it is connected. In the error state both can be posted, and the queue pair flushes
-// them in order.
+// sends once it is connected. In the error state receives and sends can be posted, and the queue
+// pair flushes them in order.
 type QP interface {
 	Num() uint32
 	MaxInline() int
@@ -275,9 +275,9 @@ type Conn interface {
 	// ReadDepths returns the read depths. Once the connection is established, they are the depths
 	// in force.
 	ReadDepths() (in, out uint8)
-	// Awaits returns a text for people that says what a pending attempt waits for. reached reports
-	// whether the peer's host has answered. If it has, the cause of the wait is not between the
-	// hosts.
+	// Awaits returns a text for people that says what a pending attempt waits for. The result reached
+	// reports whether the peer's host has answered. If it has, the cause of the wait is not between
+	// the hosts.
 	Awaits() (what string, reached bool)
 	// Disconnect moves the queue pair to the error state and notifies the peer. It may be called
 	// more than once, and after the peer has disconnected. The end that disconnects first receives
@@ -300,11 +300,11 @@ type Listener interface {
 type Request interface {
 	LocalAddr() netip.AddrPort
 	RemoteAddr() netip.AddrPort
-	// Private returns the peer's private data. If padded is true, data may end with zeroes that the
-	// peer did not send.
+	// Private returns the peer's private data. If the result padded is true, the data may end with
+	// zeroes that the peer did not send.
 	Private() (data []byte, padded bool)
-	// ReadDepths returns the largest read depths that this end can accept. in limits the reads that
-	// this end serves, and out limits the reads that it starts.
+	// ReadDepths returns the largest read depths that this end can accept. The result in limits the
+	// reads that this end serves. The result out limits the reads that it starts.
 	ReadDepths() (in, out uint8)
 	// Accept accepts the request with qp. The handler receives EventEstablished, or EventFailed if
 	// the peer has given up. If Accept returns an error, the request still awaits its answer. The

@@ -38,8 +38,8 @@ func (m *Mutex[R]) Lock() { m.lock(0) }
 // must order locks of one rank by other means.
 func (m *Mutex[R]) LockNested() { m.lock(1) }
 
-// lock acquires the lock. nested is 1 if the goroutine may hold another lock of the same rank, else
-// 0.
+// lock acquires the lock. The parameter nested is 1 if the goroutine may hold another lock of the
+// same rank, else 0.
 func (m *Mutex[R]) lock(nested int) {
 	g := goroutine()
 	var rank R

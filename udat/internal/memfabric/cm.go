@@ -48,8 +48,8 @@ func (n *network) freePort() uint16 {
 }
 
 // send sends a message of connection management to another device, whose dispatcher then calls
-// arrive. A fault may lose the message.
-func (d *Device) send(m Message, to *Device, arrive func()) {
+// onArrival. A fault may lose the message.
+func (d *Device) send(m Message, to *Device, onArrival func()) {
 	if n := &d.faults.lose[m]; *n > 0 {
 		*n--
 		return
@@ -63,7 +63,7 @@ func (d *Device) send(m Message, to *Device, arrive func()) {
 	}
 	at.AddMessage(d.faults.Delayed(), func() {
 		if !to.faults.silent() {
-			arrive()
+			onArrival()
 		}
 	})
 }

@@ -32,8 +32,8 @@ type Fabric struct {
 // Option changes a new Fabric.
 type Option func(*Fabric)
 
-// WithAttr lets edit change the limits and abilities of the fabric's device. The device refuses
-// what the changed attributes deny.
+// WithAttr calls edit, which may change the limits and abilities of the fabric's device. The device
+// refuses what the changed attributes deny.
 func WithAttr(edit func(*fabric.Attr)) Option {
 	return func(f *Fabric) { edit(&f.Attr) }
 }

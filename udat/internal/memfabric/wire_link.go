@@ -63,7 +63,7 @@ func (l *readyList) add(k *link) {
 
 // take removes and returns the queued links. The list then uses buf, an empty slice, for links that
 // are queued later. If take returns no links, the engine waits for the bell, which the next add
-// rings. ended reports whether stop has been called.
+// rings. The result ended reports whether stop has been called.
 func (l *readyList) take(buf []*link) (ready []*link, ended bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

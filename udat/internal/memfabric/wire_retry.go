@@ -48,7 +48,7 @@ func (p *patience) spend(limit int, every time.Duration) bool {
 }
 
 // retry schedules another try of the oldest request. If no retry is left, it returns the request's
-// final status, and done is true.
+// final status, and the result done is true.
 func (l *link) retry(why fabric.Status) (st fabric.Status, done bool) {
 	t, o := &l.try, &l.dev.Opts
 	t.sent = true

@@ -134,9 +134,9 @@ func (c *Conn) Fail(s ConnState, ev fabric.ConnEvent) bool {
 	return true
 }
 
-// Expire starts a timer. If the state has not changed after limit, the connection ends with an
-// event of the given kind, and its queue pair fails if the queue pair has a peer. Adapter.Mu is
-// held.
+// Expire starts a timer. If the state has not changed after the time limit, the connection ends
+// with an event of the given kind, and its queue pair fails if the queue pair has a peer.
+// Adapter.Mu is held.
 func (c *Conn) Expire(limit time.Duration, kind fabric.ConnEventKind) {
 	waiting, joined := c.State, c.Depart != nil
 	c.timer = time.AfterFunc(limit, func() {
@@ -165,7 +165,7 @@ func (c *Conn) Establish(private []byte) {
 
 // PeerLeft ends the connection because the other end has disconnected or is lost. The event of an
 // established connection is of the given kind; the event of a connection that was only accepted is
-// EventFailed. err is nil after an orderly disconnect.
+// EventFailed. The parameter err is nil after an orderly disconnect.
 func (c *Conn) PeerLeft(kind fabric.ConnEventKind, err error) {
 	c.dev.HW.Mu.Lock()
 	defer c.dev.HW.Mu.Unlock()

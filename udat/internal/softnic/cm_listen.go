@@ -18,9 +18,9 @@ type Listener struct {
 }
 
 // Listen makes l a listener of the device. It calls bind, in which the transport begins to listen
-// and sets l.At. When the listener ends, by Close or because the device is removed, the function
-// ended is called. Adapter.Mu is not held during bind and ended.
-func (d *Device) Listen(l *Listener, on func(fabric.Request), bind func() error, ended func()) error {
+// and sets l.At. When the listener ends, by Close or because the device is removed, onEnd is
+// called. Adapter.Mu is not held during the calls of bind and onEnd.
+func (d *Device) Listen(l *Listener, on func(fabric.Request), bind func() error, onEnd func()) error {
 	const op = "listen"
 	if on == nil {
 		return Invalid(op, "no handler")
@@ -28,7 +28,7 @@ func (d *Device) Listen(l *Listener, on func(fabric.Request), bind func() error,
 	if err := d.admit(op, Listeners); err != nil {
 		return err
 	}
-	l.dev, l.on, l.ended = d, on, ended // before bind, after which a request may come at once
+	l.dev, l.on, l.ended = d, on, onEnd // before bind, after which a request may come at once
 	if err := bind(); err != nil {
 		d.release(Listeners)
 		return Failed(op, err)

@@ -10,7 +10,7 @@ import (
 )
 
 // Open initializes d as one opening of the adapter hw. The function link makes the link of each
-// queue pair. self represents d in the list that Openings returns.
+// queue pair. The parameter self represents d in the list that Openings returns.
 func (d *Device) Open(hw *Adapter, link func(*QP) Link, self Opening, opts fabric.Options,
 	async func(fabric.AsyncEvent)) error {
 	if opts.Retry == fabric.DefaultRetry {

@@ -31,8 +31,8 @@ func (d *Device) Connections() int {
 	return len(d.conns) + len(d.requests)
 }
 
-// Pin pins the memory of a key, as a transfer does, until unpin is called. unpin is nil if the key
-// is invalid.
+// Pin pins the memory of a key, as a transfer does, until unpin is called. The result unpin is nil
+// if the key is invalid.
 func (a *Adapter) Pin(key uint32) (unpin func()) {
 	if s := a.keys.enter(key); s != nil {
 		return s.leave

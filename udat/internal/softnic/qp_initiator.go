@@ -9,7 +9,7 @@ type Outbound struct {
 }
 
 // Local executes the request s if it is a bind or a local invalidation, which need no message, and
-// returns its status. For any other request it does nothing, and local is false.
+// returns its status. For any other request it does nothing, and the result local is false.
 func (q *QP) Local(s *Slot) (st fabric.Status, local bool) {
 	switch s.WR.Opcode {
 	case opBind:
@@ -53,8 +53,9 @@ func (q *QP) Payload(o *Outbound, s *Slot, skip, n uint64) ([][]byte, fabric.Sta
 func (o *Outbound) Release() { o.src.release() }
 
 // GatherAhead copies the payload of the requests that follow a read in flight, up to the first bind
-// or fence. As on real devices, these requests then do not send the data that the read brings. If a
-// payload cannot be read now, its request fails later, when it is executed.
+// or fence. Real devices do so too. If the read writes to the memory of such a payload, the request
+// still sends the old data. If a payload cannot be copied now, its request fails when it is
+// executed.
 func (q *QP) GatherAhead() {
 	var src pieces
 	for i := range q.sq.Len() - 1 {

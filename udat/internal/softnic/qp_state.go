@@ -71,8 +71,8 @@ func (q *QP) Fail() bool {
 	return true
 }
 
-// Fatal is Fail for an error that no completion reports: it also reports AsyncQPFatal. cause is nil
-// if the cause is not known.
+// Fatal is Fail for an error that no completion reports: it also reports AsyncQPFatal. The
+// parameter cause is nil if the cause is not known.
 func (q *QP) Fatal(cause error) {
 	if q.Fail() {
 		q.reportFatal(cause)

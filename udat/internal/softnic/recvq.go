@@ -52,8 +52,8 @@ const untaken = 4 * time.Millisecond
 
 // wake wakes n of the senders that wait, as long as there are receives. If it woke all senders for
 // one receive, all but one would be woken in vain. But a sender that was woken may be slow, or may
-// have gone. So while receives are left, wake runs again after the time untaken, and wakes one more
-// sender for each of them.
+// have gone. So while receives are left, wake runs again after some time (the constant untaken),
+// and wakes one more sender for each of them.
 func (r *recvQueue) wake(n int) {
 	for ; n > 0; n-- {
 		w := r.waiter()
@@ -109,9 +109,9 @@ func (r *recvQueue) add(op string, wrs []fabric.RecvWR, sges []fabric.SGE) (n in
 	return len(wrs), len(r.waiters) > 0, nil
 }
 
-// pop moves the oldest receive to rx. If there is no receive, the next push wakes waiter. low
-// reports that fewer receives than the armed limit are left; it is true only once after the limit
-// was armed.
+// pop moves the oldest receive to rx. If there is no receive, the next push wakes the waiter. The
+// result low is true if fewer receives than the armed limit are left; it is true only once after
+// the limit was armed.
 func (r *recvQueue) pop(rx *receive, waiter Waker) (ok, low bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -56,8 +56,8 @@ func (t *keyTable) unbind(w *mw) {
 	}
 }
 
-// invalidate unbinds the window that key names. It returns false if key names no window of domain
-// dom.
+// invalidate unbinds the window with this key. It returns false if the key does not belong to a
+// window of the domain dom.
 func (t *keyTable) invalidate(key uint32, dom *pd) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -105,5 +105,5 @@ func (l *link) open() {
 var errForeign = fmt.Errorf("the peer is another iWARP device, which has neither immediate data nor atomics: %w",
 	fabric.ErrNotSupported)
 
-// foreign are the operations that only a peer of this library supports.
+// foreign are the operations that only a peer that runs this library supports.
 var foreign = softnic.Opcodes(fabric.OpWriteImm, fabric.OpSendImm, fabric.OpCmpSwap, fabric.OpFetchAdd)

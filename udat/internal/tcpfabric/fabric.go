@@ -168,9 +168,9 @@ func (f *Fabric) Open(name string, opts fabric.Options, async func(fabric.AsyncE
 	return d, nil
 }
 
-// adapter returns the adapter that all openings of the device name share. If there is no opening,
-// the adapter is a new one, because the host's address may have changed. f.mu is held until the new
-// opening is listed.
+// adapter returns the adapter of the device with this name. All openings of the device share it. If
+// there is no opening, the adapter is a new one, because the host's address may have changed. f.mu
+// is held until the new opening is listed.
 func (f *Fabric) adapter(name string, at netip.Addr) *softnic.Adapter {
 	if a := f.adapters[name]; a != nil && len(a.Openings()) > 0 {
 		return a

@@ -172,8 +172,8 @@ func (s *hotSet) poll(l *link) bool {
 	return got
 }
 
-// warm counts an event of the socket, and makes the link hot after two. waited reports for each of
-// the link's queues whether a brief Wait was under way.
+// warm counts an event of the socket, and makes the link hot after two events. The parameter waited
+// states for each of the link's queues whether a brief Wait was under way.
 func (l *link) warm(waited [2]bool) {
 	if !pollable || !l.live.Load() || !l.qp.Connected() || l.hot.Load() != nil && !l.byWait.Load() {
 		return

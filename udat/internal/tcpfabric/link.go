@@ -7,9 +7,9 @@ import (
 	"github.com/godat/godat/udat/internal/softnic"
 )
 
-// turn runs step in one goroutine at a time. A goroutine that has work for step calls run. If
-// another goroutine is running step, run makes that goroutine run step once more, and returns at
-// once. So no goroutine blocks, and data that only step uses needs no lock.
+// turn runs step in one goroutine at a time. A goroutine calls the method run when it has work for
+// step. If another goroutine is running step, run makes that goroutine run step once more, and
+// returns at once. So no goroutine blocks, and data that only step uses needs no lock.
 type turn struct {
 	turns atomic.Int64 // calls of run since step was last idle; 0: no goroutine runs step
 	step  func()

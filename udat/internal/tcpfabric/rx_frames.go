@@ -9,8 +9,8 @@ import (
 )
 
 // frame handles the headers of a frame, and determines the destination of its payload. If it
-// returns a fault, only the frame's acknowledgement has had an effect. rest is the part of the
-// payload that has come so far.
+// returns a fault, only the frame's acknowledgement has had an effect. The parameter rest is the
+// part of the payload that has come so far.
 func (x *rx) frame(l *link, rest []byte) iwarp.Fault {
 	h := &x.h
 	if !x.greeted {

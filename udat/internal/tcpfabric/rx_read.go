@@ -16,8 +16,8 @@ const (
 )
 
 // receive reads and handles what has come, and runs the link if necessary. If poll is true, it
-// returns at once if another goroutine is receiving. got reports whether anything has come, more
-// whether there may be more to read.
+// returns at once if another goroutine is receiving. The result got is true if anything has come.
+// The result more is true if there may be more to read.
 func (l *link) receive(poll bool) (got, more bool) {
 	in := &l.qp.In
 	if !poll {
@@ -41,8 +41,8 @@ func (l *link) receive(poll bool) (got, more bool) {
 	return got, more
 }
 
-// work reads and handles what has come. got reports whether anything has come, more whether there
-// may be more.
+// work reads and handles what has come. The result got is true if anything has come. The result
+// more is true if there may be more to read.
 func (x *rx) work(l *link) (got, more bool) {
 	if x.lent == nil {
 		x.lent = x.lender.take()
@@ -94,8 +94,8 @@ func (x *rx) close(l *link, err error) {
 	l.end.Store(&end{err})
 }
 
-// read reads once: into the destination of a long payload, or into buf. all reports whether nothing
-// is left to read now.
+// read reads once: into the destination of a long payload, or into buf. The result all is true if
+// nothing is left to read now.
 func (x *rx) read(l *link) (all bool, err error) {
 	if x.stop || !l.qp.Connected() {
 		x.stop, x.r, x.w, x.left = true, 0, 0, 0

@@ -35,8 +35,8 @@ type socket interface {
 
 // events are the functions that a socket calls.
 type events interface {
-	// readable reads what has come. It returns true if it has stopped before it has read
-	// everything. end means that the stream ends, or is broken, after the bytes that can be read.
+	// readable reads what has come. It returns true if it has stopped before it has read everything.
+	// The parameter end is true if the stream ends, or is broken, after the bytes that can be read.
 	readable(end bool) (more bool)
 	writable()
 	// rest is called after readable, once readable has been called for the other ready sockets too.

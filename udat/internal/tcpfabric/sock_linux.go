@@ -43,8 +43,8 @@ type poller struct {
 // tickEvery is the time between two calls of tick, as long as tick returns true.
 const tickEvery = time.Millisecond
 
-// newPoller starts a poller and its goroutine. A call of poller.again makes the goroutine call tick
-// after tickEvery, and then every tickEvery as long as tick returns true.
+// newPoller starts a poller and its goroutine. A call of poller.again makes the goroutine call the
+// function tick once every tickEvery, as long as tick returns true.
 func newPoller(tick func() (again bool)) (*poller, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {

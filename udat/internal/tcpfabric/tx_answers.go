@@ -65,7 +65,7 @@ func (l *link) answer() bool {
 	return true
 }
 
-// controls puts the control messages that are due into the batch. owes reports whether an
+// controls puts the control messages that are due into the batch. The result owes is true if an
 // acknowledgement that is due has been left out, because the next Send can carry it.
 func (l *link) controls() (owes bool) {
 	t := &l.tx

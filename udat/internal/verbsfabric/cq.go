@@ -24,10 +24,10 @@ func (q *cq) Own() any { return q }
 func (q *cq) Verbs() *cverbs.CQ            { return q.v }
 func (q *cq) Channel() *cverbs.CompChannel { return q.ch }
 
-// Decorate makes asynchronous events name the decorator outer, which embeds the queue.
-func (q *cq) Decorate(outer fabric.CQ) {
+// Decorate makes asynchronous events refer to the decorator, which embeds the queue.
+func (q *cq) Decorate(decorator fabric.CQ) {
 	q.dev.mu.Lock()
-	q.as = outer
+	q.as = decorator
 	q.dev.mu.Unlock()
 }
 

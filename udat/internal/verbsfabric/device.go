@@ -135,11 +135,11 @@ func (d *device) Connect(q fabric.QP, p fabric.ConnectParams, on func(fabric.Con
 	return d.conns.Connect(q, p, on)
 }
 
-// breakConns calls lost with the addresses of each established connection, and breaks the
-// connections for which lost returns true. It does nothing if the device is not soft-RoCE.
-func (d *device) breakConns(lost func(netip.Addr, netip.AddrPort) bool) {
+// breakConns calls isLost with the addresses of each established connection, and breaks the
+// connections for which isLost returns true. It does nothing if the device is not soft-RoCE.
+func (d *device) breakConns(isLost func(netip.Addr, netip.AddrPort) bool) {
 	if d.link != nil {
-		d.conns.Break(lost)
+		d.conns.Break(isLost)
 	}
 }
 

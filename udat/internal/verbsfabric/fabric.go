@@ -65,7 +65,7 @@ func (f *Fabric) Devices() ([]fabric.DeviceInfo, error) {
 }
 
 // noDevices returns the reason why libibverbs lists no devices. libibverbs leaves out a device
-// whose file is missing. folder lists all devices of the kernel.
+// whose file is missing. The parameter folder lists all devices of the kernel.
 func noDevices(folder string) error {
 	if all, _ := os.ReadDir(folder); len(all) > 0 {
 		return fmt.Errorf("/dev/infiniband/uverbs* of %s is missing: load the kernel module ib_uverbs, or pass the device "+

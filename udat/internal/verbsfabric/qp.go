@@ -119,10 +119,10 @@ func (q *qp) Verbs() *cverbs.QP { return q.v }
 // ReplaceToError sets the function that moves the queue pair to ERR.
 func (q *qp) ReplaceToError(move func() error) { q.toError = move }
 
-// Decorate makes asynchronous events name the decorator outer, which embeds the queue pair.
-func (q *qp) Decorate(outer fabric.QP) {
+// Decorate makes asynchronous events refer to the decorator, which embeds the queue pair.
+func (q *qp) Decorate(decorator fabric.QP) {
 	q.dev.mu.Lock()
-	q.as = outer
+	q.as = decorator
 	q.dev.mu.Unlock()
 }
 
@@ -274,8 +274,8 @@ func (q *qp) Unclaim() {
 	q.dataCame.Store(nil)
 }
 
-// Connect moves the queue pair through RTR to RTS with the path of id. moved reports whether the
-// queue pair has left INIT.
+// Connect moves the queue pair through RTR to RTS with the path of id. The result moved reports
+// whether the queue pair has left INIT.
 func (q *qp) Connect(id *cverbs.CMID, in, out uint8) (moved bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

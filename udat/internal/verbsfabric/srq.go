@@ -21,10 +21,10 @@ type srq struct {
 // Own returns s, even if it is called on a decorator of s.
 func (s *srq) Own() any { return s }
 
-// Decorate makes asynchronous events name the decorator outer, which embeds the queue.
-func (s *srq) Decorate(outer fabric.SRQ) {
+// Decorate makes asynchronous events refer to the decorator, which embeds the queue.
+func (s *srq) Decorate(decorator fabric.SRQ) {
 	s.dev.mu.Lock()
-	s.as = outer
+	s.as = decorator
 	s.dev.mu.Unlock()
 }
 

@@ -55,8 +55,8 @@ func exchange(from, to *end) {
 	copy(from.mem, "a message")
 	to.recv(7, 100, 100)
 	from.send(fabric.SendWR{ID: 8, Opcode: fabric.OpSend, Flags: fabric.Signaled}, 0, 9)
-	one(from.t, from.scq, 8, fabric.StatusSuccess)
-	wc := one(from.t, to.rcq, 7, fabric.StatusSuccess)
+	awaitOne(from.t, from.scq, 8, fabric.StatusSuccess)
+	wc := awaitOne(from.t, to.rcq, 7, fabric.StatusSuccess)
 	assert.Equal(from.t, wc.ByteLen, uint32(9))
 	assert.Equal(from.t, wc.QPNum, to.qp.Num())
 	assert.Equal(from.t, string(to.mem[100:109]), "a message")
@@ -328,7 +328,7 @@ func testRequesterGone(t *testing.T, cfg Config) {
 			b.vain()
 			b.quiet()
 			assert.NilError(t, b.qp.SetError())
-			one(t, b.rcq, 1, fabric.StatusFlush)
+			awaitOne(t, b.rcq, 1, fabric.StatusFlush)
 		})
 	}
 }

@@ -27,7 +27,7 @@ func testDisconnect(t *testing.T, cfg Config) {
 		flushed(t, a.rcq, 4)
 		b.event(fabric.EventDisconnected)
 		if n.dev.Attr().PeerToPeer { // otherwise the iWARP driver has ended the queue pair by itself
-			none(t, b.rcq)
+			awaitNone(t, b.rcq)
 		}
 		assert.NilError(t, b.conn.Disconnect())
 		flushed(t, b.rcq, 4)
@@ -87,7 +87,7 @@ func testPeerGone(t *testing.T, cfg Config) {
 		a.send(fabric.SendWR{ID: uint64(i), Opcode: fabric.OpSend, Flags: fabric.Signaled}, 0, 8)
 		a.recv(uint64(i), 0, 8)
 	}
-	one(t, a.scq, 0, fabric.StatusSuccess)
+	awaitOne(t, a.scq, 0, fabric.StatusSuccess)
 	assert.NilError(t, b.conn.Close())
 	assert.NilError(t, b.qp.Close())
 	a.event(fabric.EventDisconnected)
@@ -122,7 +122,7 @@ func testCloseInEveryState(t *testing.T, cfg Config) {
 			assert.Equal(t, wcs[0].Status, fabric.StatusFlush) // the driver had the queue pair already
 			return
 		}
-		none(t, a.rcq)
+		awaitNone(t, a.rcq)
 		n.join(a, b) // the attempt has left the queue pair as it was
 	})
 	run("requested", func(t *testing.T, n *node, s *service, a, b *end) {

@@ -363,8 +363,8 @@ func await(cq fabric.CQ, n int, limit time.Duration) ([]fabric.WC, error) {
 	}
 }
 
-// one waits for one completion with the id and status.
-func one(t *testing.T, cq fabric.CQ, id uint64, status fabric.Status) fabric.WC {
+// awaitOne waits for one completion, which must have the given id and status.
+func awaitOne(t *testing.T, cq fabric.CQ, id uint64, status fabric.Status) fabric.WC {
 	t.Helper()
 	wc := complete(t, cq, 1)[0]
 	if wc.ID != id || wc.Status != status {
@@ -373,8 +373,8 @@ func one(t *testing.T, cq fabric.CQ, id uint64, status fabric.Status) fabric.WC 
 	return wc
 }
 
-// none checks that no completion comes within grace.
-func none(t *testing.T, cq fabric.CQ) {
+// awaitNone checks that no completion comes within the time grace.
+func awaitNone(t *testing.T, cq fabric.CQ) {
 	t.Helper()
 	if wcs, err := await(cq, 1, grace); err == nil {
 		t.Fatalf("completion %d: %v, want none", wcs[0].ID, wcs[0].Status)

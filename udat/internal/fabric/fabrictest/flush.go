@@ -54,7 +54,7 @@ func testFlushUnconnected(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	e := n.newEnd(settings{})
 	e.recv(0, 0, 8)
-	none(t, e.rcq)
+	awaitNone(t, e.rcq)
 	assert.NilError(t, e.qp.SetError())
 	if n.iwarp() {
 		flushed(t, e.rcq, 1)

@@ -42,7 +42,7 @@ func testCQWait(t *testing.T, cfg Config) {
 	message := func() {
 		b.recv(1, 0, 8)
 		a.send(fabric.SendWR{ID: 1, Opcode: fabric.OpSend, Flags: fabric.Signaled}, 0, 8)
-		one(t, a.scq, 1, fabric.StatusSuccess)
+		awaitOne(t, a.scq, 1, fabric.StatusSuccess)
 	}
 	message()
 	_, err = cq.Wait(soon(grace))
@@ -77,7 +77,7 @@ func testCQSolicited(t *testing.T, cfg Config) {
 	send := func(flags fabric.SendFlags) {
 		b.recv(1, 0, 8)
 		a.send(fabric.SendWR{ID: 1, Opcode: fabric.OpSend, Flags: fabric.Signaled | flags}, 0, 8)
-		one(t, a.scq, 1, fabric.StatusSuccess)
+		awaitOne(t, a.scq, 1, fabric.StatusSuccess)
 	}
 	assert.NilError(t, b.rcq.Arm(true))
 	send(0)

@@ -99,12 +99,12 @@ func testWrite(t *testing.T, cfg Config) {
 		copy(a.mem, pattern(size))
 		a.send(fabric.SendWR{ID: 1, Opcode: fabric.OpWrite, Flags: fabric.Signaled, RemoteAddr: b.addr(5),
 			RKey: b.mr.RKey()}, 0, size)
-		assert.Equal(t, one(t, a.scq, 1, fabric.StatusSuccess).Opcode, fabric.OpWCWrite)
+		assert.Equal(t, awaitOne(t, a.scq, 1, fabric.StatusSuccess).Opcode, fabric.OpWCWrite)
 		assert.Assert(t, bytes.Equal(b.mem[5:5+size], pattern(size)))
 		assert.Equal(t, b.mem[5+size], byte(0))
 		clear(b.mem)
 	}
-	none(t, b.rcq)
+	awaitNone(t, b.rcq)
 }
 
 func testRead(t *testing.T, cfg Config) {
@@ -128,7 +128,7 @@ func testRead(t *testing.T, cfg Config) {
 	a.send(fabric.SendWR{ID: 1, Opcode: fabric.OpRead, RemoteAddr: b.addr(100), RKey: b.mr.RKey()}, 0, 8)
 	a.send(fabric.SendWR{ID: 2, Opcode: fabric.OpWrite, Flags: fabric.Signaled | fabric.Fence, RemoteAddr: b.addr(40000),
 		RKey: b.mr.RKey()}, 0, 8)
-	one(t, a.scq, 2, fabric.StatusSuccess)
+	awaitOne(t, a.scq, 2, fabric.StatusSuccess)
 	assert.Assert(t, bytes.Equal(b.mem[40000:40008], b.mem[100:108]))
 }
 
@@ -142,13 +142,13 @@ func testAtomics(t *testing.T, cfg Config) {
 	binary.NativeEndian.PutUint64(b.mem[64:], 5)
 	a.send(fabric.SendWR{ID: 1, Opcode: fabric.OpFetchAdd, Flags: fabric.Signaled, RemoteAddr: b.addr(64),
 		RKey: b.mr.RKey(), CompareAdd: 7}, 0, 8)
-	assert.Equal(t, one(t, a.scq, 1, fabric.StatusSuccess).Opcode, fabric.OpWCFetchAdd)
+	assert.Equal(t, awaitOne(t, a.scq, 1, fabric.StatusSuccess).Opcode, fabric.OpWCFetchAdd)
 	assert.Equal(t, word(a, 0), uint64(5))
 	assert.Equal(t, word(b, 64), uint64(12))
 	for _, c := range []struct{ compare, after uint64 }{{11, 12}, {12, 99}} {
 		a.send(fabric.SendWR{ID: 2, Opcode: fabric.OpCmpSwap, Flags: fabric.Signaled, RemoteAddr: b.addr(64),
 			RKey: b.mr.RKey(), CompareAdd: c.compare, Swap: 99}, 0, 8)
-		assert.Equal(t, one(t, a.scq, 2, fabric.StatusSuccess).Opcode, fabric.OpWCCmpSwap)
+		assert.Equal(t, awaitOne(t, a.scq, 2, fabric.StatusSuccess).Opcode, fabric.OpWCCmpSwap)
 		assert.Equal(t, word(a, 0), uint64(12))
 		assert.Equal(t, word(b, 64), c.after)
 	}
@@ -163,21 +163,21 @@ func testImmediate(t *testing.T, cfg Config) {
 	a, b := n.pair(settings{})
 	b.recv(1, 0, 100)
 	a.send(fabric.SendWR{ID: 1, Opcode: fabric.OpSendImm, Flags: fabric.Signaled, Imm: 0x01020304}, 0, 10)
-	wc := one(t, b.rcq, 1, fabric.StatusSuccess)
+	wc := awaitOne(t, b.rcq, 1, fabric.StatusSuccess)
 	assert.Equal(t, wc.Imm, uint32(0x01020304))
 	assert.Equal(t, wc.Opcode, fabric.OpWCRecv)
 	assert.Assert(t, wc.Flags&fabric.WCWithImm != 0)
-	one(t, a.scq, 1, fabric.StatusSuccess)
+	awaitOne(t, a.scq, 1, fabric.StatusSuccess)
 
 	copy(a.mem, pattern(10))
 	b.recv(2, 0, 0)
 	a.send(fabric.SendWR{ID: 2, Opcode: fabric.OpWriteImm, Flags: fabric.Signaled, Imm: 77, RemoteAddr: b.addr(500),
 		RKey: b.mr.RKey()}, 0, 10)
-	wc = one(t, b.rcq, 2, fabric.StatusSuccess)
+	wc = awaitOne(t, b.rcq, 2, fabric.StatusSuccess)
 	assert.Equal(t, wc.Imm, uint32(77))
 	assert.Equal(t, wc.Opcode, fabric.OpWCRecvWithImm)
 	assert.Assert(t, bytes.Equal(b.mem[500:510], pattern(10)))
-	assert.Equal(t, one(t, a.scq, 2, fabric.StatusSuccess).Opcode, fabric.OpWCWrite)
+	assert.Equal(t, awaitOne(t, a.scq, 2, fabric.StatusSuccess).Opcode, fabric.OpWCWrite)
 }
 
 // An inline send copies its data at once and ignores the key.
@@ -195,8 +195,8 @@ func testInline(t *testing.T, cfg Config) {
 		NumSGE: 1}}, []fabric.SGE{seg})
 	assert.NilError(t, err)
 	clear(a.mem)
-	one(t, a.scq, 1, fabric.StatusSuccess)
-	one(t, b.rcq, 1, fabric.StatusSuccess)
+	awaitOne(t, a.scq, 1, fabric.StatusSuccess)
+	awaitOne(t, b.rcq, 1, fabric.StatusSuccess)
 	assert.Assert(t, bytes.Equal(b.mem[:16], pattern(16)))
 }
 
@@ -225,7 +225,7 @@ func testRemoteAccess(t *testing.T, cfg Config) {
 			mr := n.register(mem, c.access)
 			addr := (&end{mem: mem}).addr(0) + uint64(c.off)
 			a.send(fabric.SendWR{ID: 1, Opcode: c.op, Flags: fabric.Signaled, RemoteAddr: addr, RKey: mr.RKey()}, 0, c.n)
-			one(t, a.scq, 1, fabric.StatusRemoteAccess)
+			awaitOne(t, a.scq, 1, fabric.StatusRemoteAccess)
 			assert.NilError(t, a.qp.SetError())
 			a.recv(0, 0, 8)
 			flushed(t, a.rcq, 1)
@@ -260,9 +260,9 @@ func testReceiverNotReady(t *testing.T, cfg Config) {
 		}
 		a, b := n.pair(settings{})
 		a.send(fabric.SendWR{ID: 1, Opcode: fabric.OpSend, Flags: fabric.Signaled}, 0, 8)
-		none(t, a.scq)
+		awaitNone(t, a.scq)
 		b.recv(1, 0, 8)
-		one(t, a.scq, 1, fabric.StatusSuccess)
+		awaitOne(t, a.scq, 1, fabric.StatusSuccess)
 	})
 	t.Run("with a limit", func(t *testing.T) {
 		n := newNode(t, cfg, fabric.Options{RNRRetry: 3, Retry: fabric.DefaultRetry})
@@ -275,7 +275,7 @@ func testReceiverNotReady(t *testing.T, cfg Config) {
 				a, b = b, a
 			}
 			a.send(fabric.SendWR{ID: 1, Opcode: fabric.OpSend, Flags: fabric.Signaled}, 0, 8)
-			one(t, a.scq, 1, fabric.StatusRNRExceeded)
+			awaitOne(t, a.scq, 1, fabric.StatusRNRExceeded)
 			_ = b
 		}
 	})
@@ -300,7 +300,7 @@ func testWindow(t *testing.T, cfg Config) {
 			key, off := try(a, b, mw)
 			a.send(fabric.SendWR{ID: 1, Opcode: fabric.OpWrite, Flags: fabric.Signaled, RemoteAddr: b.addr(off), RKey: key}, 0,
 				8)
-			one(t, a.scq, 1, want)
+			awaitOne(t, a.scq, 1, want)
 			b.qp.Close() // must be closed before the window
 		})
 	}
@@ -310,7 +310,7 @@ func testWindow(t *testing.T, cfg Config) {
 			fabric.BindWR{ID: 9, Flags: fabric.Signaled, MR: b.mr, Addr: b.addr(1000), Length: uint64(length), Access: access})
 		assert.NilError(b.t, err)
 		assert.Equal(b.t, mw.RKey(), key)
-		assert.Equal(b.t, one(b.t, b.scq, 9, fabric.StatusSuccess).Opcode, fabric.OpWCBind)
+		assert.Equal(b.t, awaitOne(b.t, b.scq, 9, fabric.StatusSuccess).Opcode, fabric.OpWCBind)
 		return key
 	}
 	attempt("inside", fabric.StatusSuccess, func(a, b *end, mw fabric.MW) (uint32, int) {
@@ -334,7 +334,7 @@ func testWindow(t *testing.T, cfg Config) {
 			t.Helper()
 			_, err := b.qp.Bind(mw, fabric.BindWR{ID: 9, Flags: fabric.Signaled})
 			assert.NilError(t, err)
-			one(t, b.scq, 9, fabric.StatusSuccess)
+			awaitOne(t, b.scq, 9, fabric.StatusSuccess)
 		}
 		unbind() // the window was never bound
 		region, err := n.pd.RegMR(b.mem, fabric.LocalWrite|fabric.WindowBind)
@@ -343,7 +343,7 @@ func testWindow(t *testing.T, cfg Config) {
 			fabric.BindWR{ID: 8, Flags: fabric.Signaled, MR: region, Addr: b.addr(1000), Length: 100,
 				Access: fabric.RemoteWrite})
 		assert.NilError(t, err)
-		one(t, b.scq, 8, fabric.StatusSuccess)
+		awaitOne(t, b.scq, 8, fabric.StatusSuccess)
 		unbind()
 		assert.NilError(t, region.Close())
 		unbind() // the region of the window is closed
@@ -369,15 +369,15 @@ func testWindowInvalidate(t *testing.T, cfg Config) {
 	key, err := b.qp.Bind(mw,
 		fabric.BindWR{ID: 1, Flags: fabric.Signaled, MR: b.mr, Addr: b.addr(0), Length: 100, Access: fabric.RemoteWrite})
 	assert.NilError(t, err)
-	one(t, b.scq, 1, fabric.StatusSuccess)
+	awaitOne(t, b.scq, 1, fabric.StatusSuccess)
 	b.recv(2, 0, 8)
 	a.send(fabric.SendWR{ID: 3, Opcode: fabric.OpSendInv, Flags: fabric.Signaled, RKey: key}, 0, 8)
-	one(t, a.scq, 3, fabric.StatusSuccess)
-	wc := one(t, b.rcq, 2, fabric.StatusSuccess)
+	awaitOne(t, a.scq, 3, fabric.StatusSuccess)
+	wc := awaitOne(t, b.rcq, 2, fabric.StatusSuccess)
 	assert.Assert(t, wc.Flags&fabric.WCWithInv != 0)
 	assert.Equal(t, wc.Imm, key)
 	a.send(fabric.SendWR{ID: 4, Opcode: fabric.OpWrite, Flags: fabric.Signaled, RemoteAddr: b.addr(0), RKey: key}, 0, 8)
-	one(t, a.scq, 4, fabric.StatusRemoteAccess)
+	awaitOne(t, a.scq, 4, fabric.StatusRemoteAccess)
 	b.qp.Close()
 }
 
@@ -419,8 +419,8 @@ func testSharedReceive(t *testing.T, cfg Config) {
 	for i, p := range [][2]*end{{a1, b1}, {a2, b2}, {a1, b1}, {a2, b2}} {
 		p[0].mem[0] = byte(i + 1)
 		p[0].send(fabric.SendWR{ID: 1, Opcode: fabric.OpSend, Flags: fabric.Signaled}, 0, 1)
-		one(t, p[0].scq, 1, fabric.StatusSuccess)
-		wc := one(t, p[1].rcq, uint64(i), fabric.StatusSuccess)
+		awaitOne(t, p[0].scq, 1, fabric.StatusSuccess)
+		wc := awaitOne(t, p[1].rcq, uint64(i), fabric.StatusSuccess)
 		assert.Equal(t, wc.QPNum, p[1].qp.Num())
 		assert.Equal(t, b1.mem[100*i], byte(i+1))
 	}
@@ -451,8 +451,8 @@ func testSharedReceiveLimit(t *testing.T, cfg Config) {
 	assert.NilError(t, s.SetLimit(4))
 	for i := range 4 {
 		a.send(fabric.SendWR{ID: 1, Opcode: fabric.OpSend, Flags: fabric.Signaled}, 0, 1)
-		one(t, a.scq, 1, fabric.StatusSuccess)
-		one(t, b.rcq, uint64(i), fabric.StatusSuccess)
+		awaitOne(t, a.scq, 1, fabric.StatusSuccess)
+		awaitOne(t, b.rcq, uint64(i), fabric.StatusSuccess)
 		if i == 0 && len(n.async) > 0 {
 			t.Fatal("the limit fired with as many receives as it says")
 		}

@@ -54,12 +54,12 @@ type device struct {
 	objects map[any]any // maps the fabric's CQs, QPs and SRQs, which its asynchronous events name, to their decorators
 }
 
-// know records that outer is the decorator of inner, so that asynchronous events name outer instead
-// of inner.
-func (d *device) know(inner, outer any) {
+// know records the decorator of an object. Asynchronous events then refer to the decorator instead
+// of the object.
+func (d *device) know(object, decorator any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.objects[inner] = outer
+	d.objects[object] = decorator
 }
 
 func (d *device) async(ev fabric.AsyncEvent, async func(fabric.AsyncEvent)) {
@@ -140,8 +140,8 @@ func (d *device) Connect(q fabric.QP, p fabric.ConnectParams, on func(fabric.Con
 	})
 }
 
-// unwrap returns two forms of a queue pair: own is the object that rules name, inner is the
-// fabric's own object.
+// unwrap returns two forms of a queue pair: the result own is the object that rules refer to, and
+// inner is the fabric's own object.
 func (d *device) unwrap(q fabric.QP) (own any, inner fabric.QP) {
 	if w, ok := q.(*qp); ok {
 		return w, w.QP

@@ -73,7 +73,8 @@ var names = [calls]string{
 // String returns the name of the constant.
 func (c Call) String() string { return names[c] }
 
-// droppable are the calls that can be dropped: they can report success without being made.
+// droppable lists the calls that a rule can drop: the rule reports success although the fabric is
+// not called.
 var droppable = []Call{Poll, Arm, Wait, Resize, PostSend, PostRecv, SetError, Reject, Disconnect, ConnEvent, Async}
 
 // Script holds the rules of the devices that are opened through it. The zero value has no rules.
@@ -103,8 +104,8 @@ func (s *Script) On(call Call, objects ...any) Selection {
 	return Selection{script: s, call: call, of: objects}
 }
 
-// With selects only the calls whose argument is one of args. The list of calls says what the
-// argument is.
+// With selects only the calls whose argument is one of args. The constants of type Call list the
+// argument of each call.
 func (s Selection) With(args ...int) Selection { s.with = args; return s }
 
 // Skip leaves out the next n calls.
@@ -178,7 +179,7 @@ func (r *Rule) Stop() {
 func (r *Rule) Calls() int { return int(r.hits.Load()) }
 
 // Last returns the argument of the latest call that the rule has applied to, or 0 if such calls
-// have no argument. The list of calls says what the argument is.
+// have no argument. The constants of type Call list the argument of each call.
 func (r *Rule) Last() int { return int(r.last.Load()) }
 
 // edit replaces the rules by the result of the function change, whose argument is a copy of the

@@ -34,13 +34,13 @@ func Checksum(sum uint32, b []byte) uint32 { return crc32.Update(sum, castagnoli
 // padding returns the number of bytes between the payload and the checksum.
 func padding(segment int) int { return -(lengthSize + segment) & 3 }
 
-// TrailerSize returns the number of bytes that follow a segment. segment is the length of its
-// headers and payload.
+// TrailerSize returns the number of bytes that follow a segment. The parameter segment is the
+// length of its headers and payload.
 func TrailerSize(segment int) int { return padding(segment) + crcSize }
 
 // PutTrailer writes into b what follows a segment of the given length, and returns the number of
-// bytes. b must have room for MaxTrailer bytes. sum is the Checksum of the length field and the
-// segment. If crc is false, the checksum field is 0.
+// bytes. b must have room for MaxTrailer bytes. The parameter sum is the Checksum of the length
+// field and the segment. If crc is false, the checksum field is 0.
 func PutTrailer(b []byte, segment int, sum uint32, crc bool) int {
 	pad := padding(segment)
 	*(*[MaxTrailer]byte)(b) = [MaxTrailer]byte{}
@@ -50,8 +50,9 @@ func PutTrailer(b []byte, segment int, sum uint32, crc bool) int {
 	return pad + crcSize
 }
 
-// CheckTrailer checks the checksum in b, the TrailerSize bytes that follow a segment. sum is the
-// Checksum of the length field and the segment. It returns FaultCRC if the checksum is wrong.
+// CheckTrailer checks the checksum in b, the TrailerSize bytes that follow a segment. The parameter
+// sum is the Checksum of the length field and the segment. It returns FaultCRC if the checksum is
+// wrong.
 func CheckTrailer(b []byte, sum uint32) error {
 	pad := len(b) - crcSize
 	if binary.LittleEndian.Uint32(b[pad:]) != Checksum(sum, b[:pad]) {

@@ -53,9 +53,9 @@ const (
 	CmpSwap  Atomic = 2
 )
 
-// HeaderSize returns the size of a frame's headers, including its length field. prefix is the
-// frame's first PrefixSize bytes. extended says that both ends are of this library; if they are
-// not, an opcode beyond RFC 5040 is a fault.
+// HeaderSize returns the size of a frame's headers, including its length field. The parameter
+// prefix is the frame's first PrefixSize bytes. The parameter extended is true if both ends run
+// this library. If they do not, an opcode beyond RFC 5040 is a fault.
 func HeaderSize(prefix []byte, extended bool) (int, error) {
 	segment := int(binary.BigEndian.Uint16(prefix))
 	if segment < lengthSize {

@@ -72,7 +72,7 @@ func (n *Conn) Send(from int, stream []byte, mss int) {
 	}
 }
 
-// Close adds the packet that ends what an end writes.
+// Close adds the packet (FIN) that ends the stream of one end.
 func (n *Conn) Close(from int) {
 	n.c.mu.Lock()
 	defer n.c.mu.Unlock()

@@ -225,12 +225,12 @@ func (c *Conn) Close() error {
 	return err
 }
 
-// Break calls lost with the addresses of each established connection. It breaks the connections for
-// which lost returns true: their queue pairs move to the error state, and their owners get
+// Break calls isLost with the addresses of each established connection. It breaks the connections
+// for which isLost returns true: their queue pairs move to the error state, and their owners get
 // EventFailed and must disconnect.
-func (m *Manager) Break(lost func(local netip.Addr, remote netip.AddrPort) bool) {
+func (m *Manager) Break(isLost func(local netip.Addr, remote netip.AddrPort) bool) {
 	for _, h := range m.owned() {
-		h.(*Conn).breakIf(lost)
+		h.(*Conn).breakIf(isLost)
 	}
 }
 

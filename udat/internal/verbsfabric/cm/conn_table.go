@@ -90,14 +90,14 @@ var table = [numStates][numEvents]action{
 
 type events map[cverbs.CMEventType]action
 
-// row returns the actions of a state. The map except has the actions of some events. For any other
-// event the action is actIgnore, or actRemoved if the event is the device's removal.
-func row(except events) (r [numEvents]action) {
+// row returns the actions of a state. The map special contains the actions of some events. For any
+// other event the action is actIgnore, or actRemoved if the event is the device's removal.
+func row(special events) (r [numEvents]action) {
 	for i := range r {
 		r[i] = actIgnore
 	}
 	r[cverbs.CMEventDeviceRemoval] = actRemoved
-	for ev, act := range except {
+	for ev, act := range special {
 		r[ev] = act
 	}
 	return r

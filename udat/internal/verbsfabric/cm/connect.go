@@ -142,7 +142,7 @@ func (c *Conn) anotherPort(err error) bool {
 }
 
 // connectFailure returns the kind and the error of the event for a request that could not be sent.
-// err may be an error of TCP, because iWARP drivers may connect TCP during the call.
+// The parameter err may be an error of TCP, because iWARP drivers may connect TCP during the call.
 func connectFailure(err error) (fabric.ConnEventKind, error) {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):

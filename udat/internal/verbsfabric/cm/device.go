@@ -46,8 +46,8 @@ type QP interface {
 	Claim(dataCame func()) error
 	// Unclaim ends the claim of an attempt that did not move the queue pair.
 	Unclaim()
-	// Connect moves the queue pair through RTR to RTS with the path of id. moved reports whether
-	// the queue pair has left INIT.
+	// Connect moves the queue pair through RTR to RTS with the path of id. The result moved reports
+	// whether the queue pair has left INIT.
 	Connect(id *cverbs.CMID, in, out uint8) (moved bool, err error)
 	// Connected records that the driver itself has moved the queue pair to RTS, as iWARP drivers
 	// do.

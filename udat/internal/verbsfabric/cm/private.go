@@ -79,7 +79,7 @@ func toldLength(id *cverbs.CMID, iwarp bool) int {
 
 // unpack returns the private data in a message's field, the parameter room. n is the length of the
 // data. If n is negative or too large, or if bytes other than 0 follow the data, unpack returns the
-// whole field, and padded is true.
+// whole field, and the result padded is true.
 func unpack(room []byte, n int, iwarp bool) (data []byte, padded bool) {
 	switch {
 	case iwarp:
@@ -90,11 +90,11 @@ func unpack(room []byte, n int, iwarp bool) (data []byte, padded bool) {
 	return room[:n:n], false
 }
 
-// packReject returns the data of a consumer's reject, with its marker. told says that the peer's
-// program uses this library.
-func packReject(data []byte, told bool) []byte {
+// packReject returns the data of a consumer's reject, with its marker. The parameter sameLibrary is
+// true if the peer's program uses this library.
+func packReject(data []byte, sameLibrary bool) []byte {
 	marker := []byte(rejectMarker)
-	if told {
+	if sameLibrary {
 		marker = append([]byte(magicBytes), byte(len(data)))
 	}
 	return append(marker, data...)

@@ -19,8 +19,8 @@ type Device interface {
 	Context() *cverbs.Context
 }
 
-// The objects that the decorators embed. Decorate makes asynchronous events name the decorator
-// outer instead of the object.
+// The objects that the decorators embed. After Decorate, an asynchronous event of the object refers
+// to its decorator instead.
 type (
 	domain interface {
 		fabric.PD
@@ -29,14 +29,14 @@ type (
 	queue interface {
 		fabric.CQ
 		owned
-		Decorate(outer fabric.CQ)
+		Decorate(decorator fabric.CQ)
 		Verbs() *cverbs.CQ
 		Channel() *cverbs.CompChannel
 	}
 	queuePair interface {
 		fabric.QP
 		owned
-		Decorate(outer fabric.QP)
+		Decorate(decorator fabric.QP)
 		Verbs() *cverbs.QP
 		// CanSend returns an error unless the queue pair is in RTS or ERR.
 		CanSend() error
@@ -46,6 +46,6 @@ type (
 	sharedQueue interface {
 		fabric.SRQ
 		owned
-		Decorate(outer fabric.SRQ)
+		Decorate(decorator fabric.SRQ)
 	}
 )

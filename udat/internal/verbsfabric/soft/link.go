@@ -63,19 +63,19 @@ func OpenRoutes() (Routes, error) {
 // Close closes the reports. It is needed only if Watch is not called.
 func (r Routes) Close() error { return r.file.Close() }
 
-// Watch calls post whenever routes may have been removed. It passes to post a function that calls
-// lost. Until that function runs, Watch does not call post again. When stop is done, Watch closes r
-// and returns.
-func (r Routes) Watch(stop context.Context, post func(func()), lost func()) {
+// Watch calls schedule whenever routes may have been removed, and passes to it a function that
+// calls onRemoved. Until that function runs, Watch does not call schedule again. When stop is done,
+// Watch closes r and returns.
+func (r Routes) Watch(stop context.Context, schedule func(func()), onRemoved func()) {
 	end := context.AfterFunc(stop, func() { r.file.Close() })
 	defer r.file.Close()
 	defer end()
 	var posted atomic.Bool
 	readRoutes(r.file, func() {
 		if !posted.Swap(true) {
-			post(func() {
+			schedule(func() {
 				posted.Store(false)
-				lost()
+				onRemoved()
 			})
 		}
 	})

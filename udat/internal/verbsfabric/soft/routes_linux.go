@@ -23,13 +23,13 @@ func openRoutes() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "routes"), nil
 }
 
-// readRoutes calls lost whenever a route may have been removed, until the file is closed.
-func readRoutes(f *os.File, lost func()) {
+// readRoutes calls onRemoved whenever a route may have been removed, until the file is closed.
+func readRoutes(f *os.File, onRemoved func()) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := f.Read(buf)
 		if errors.Is(err, syscall.ENOBUFS) { // reports were lost
-			lost()
+			onRemoved()
 			continue
 		}
 		if err != nil {
@@ -38,7 +38,7 @@ func readRoutes(f *os.File, lost func()) {
 		reports, _ := syscall.ParseNetlinkMessage(buf[:n])
 		gone := func(m syscall.NetlinkMessage) bool { return m.Header.Type == syscall.RTM_DELROUTE }
 		if slices.ContainsFunc(reports, gone) {
-			lost()
+			onRemoved()
 		}
 	}
 }
