@@ -192,7 +192,8 @@ func datagrams(t *testing.T, ctx *Context, ud func(*QPInit)) {
 		assert.NilError(t, e.qp.ToRTS(QPAttr{}))
 	}
 	_, err := a.pd.CreateAH(AHAttr{Port: 1, IsGlobal: true, DGID: a.path(0).AH.DGID, SGIDIndex: 250})
-	isErr(t, err, syscall.ENODATA)
+	var refused *Error
+	assert.Assert(t, errors.As(err, &refused) && refused.Errno != 0, "%v", err)
 	assert.ErrorContains(t, err, "from SGIDIndex 250 of port 1")
 	ah := closing[*AH](t)(a.pd.CreateAH(a.path(0).AH))
 	b.recv(1, b.sge(0, 140))
