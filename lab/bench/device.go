@@ -16,8 +16,8 @@ const (
 	connections = 256
 )
 
-// onDevice measures against rsockets and against the kernel's connection manager, on soft-RoCE or
-// on a NIC. The loop device has neither.
+// onDevice compares godat with rsockets and with the kernel's connection manager, on soft-RoCE or
+// on a NIC. The loop device supports neither of them.
 func (b *bench) onDevice(s *section) error {
 	z := sizes[2]
 	trip := s.table("Request and answer", "Round trip, two processes that wait for events. rstream -T b polls for 10 us "+
@@ -105,8 +105,8 @@ func parseRstream(out string) (float64, error) {
 	return 0, fmt.Errorf("rstream: no row of figures: %s", process.LastLines(out, 2))
 }
 
-// cmtime returns the time from creating the first identifier to the last connection established. It
-// runs argv, a client of the program cmtime.
+// cmtime runs argv, a client of the program cmtime. It returns the time from the creation of the
+// first rdma_cm_id until the last connection is established.
 func (b *bench) cmtime(argv []string) (time.Duration, error) {
 	server, err := process.Start(pairTime, nil, "cmtime", "-b", b.address)
 	if err != nil {

@@ -16,8 +16,8 @@ const pairTime = 20 * time.Second
 func show(argv []string) string {
 	line := slices.Clone(argv)
 	for i := range line {
-		// An absolute path is that of a program or library of this run. taskset or env may precede
-		// it.
+		// Absolute paths are those of programs and libraries of this run. taskset or env may precede
+		// them.
 		if name, file, isVar := strings.Cut(line[i], "="); isVar && filepath.IsAbs(file) {
 			line[i] = name + "=" + filepath.Base(file)
 		} else if filepath.IsAbs(line[i]) {

@@ -141,7 +141,7 @@ func run(args []string) error {
 }
 
 // choose returns the parts with the given names. Without names it returns the parts that run by
-// default; inside the guest there are none.
+// default. Inside the guest, no part runs by default.
 func choose(names []string, inside bool) (todo []part, err error) {
 	var known []string
 	for _, p := range parts() {
@@ -160,7 +160,8 @@ func choose(names []string, inside bool) (todo []part, err error) {
 }
 
 // all measures the parts and writes the files after each part. Each part gets its share of the time
-// that is left. If the run is interrupted, only the parts that had ended have changed.
+// that is left. If the run is interrupted, the files have new values only for the parts that had
+// ended.
 func (b *bench) all(todo []part, total time.Duration) error {
 	end := time.Now().Add(total)
 	weights := 0
@@ -255,6 +256,6 @@ func (b *bench) guest(p part) *section {
 		Machine: machine(), Errors: []string{errors.Join(failure, err).Error()}}
 }
 
-// bootTime is the time that a guest may need in addition to the time for its rows: it starts, and
-// its last row may begin just before that time is over.
+// bootTime is the time that a guest may need in addition to the time for its rows. The guest must
+// boot, and its last row may begin just before the time for rows is over.
 const bootTime = 3 * time.Minute

@@ -306,8 +306,8 @@ func tableDetails(b *strings.Builder, t *table) {
 	}
 }
 
-// unitOf returns the unit in which the table is printed, and how many of the table's own units it
-// has.
+// unitOf returns the unit in which the page shows the table. It also returns the size of that unit,
+// in the table's own unit.
 func unitOf(t *table) (string, float64) {
 	switch t.Unit {
 	case "bytes/s":

@@ -52,8 +52,8 @@ const (
 	datperfOnWire = 18517 // port of the server on which messages take the time wire
 )
 
-// wire is how long a message takes on the loop device in latency tests, the value of
-// GODAT_LOOP_WIRE.
+// wire is the value of GODAT_LOOP_WIRE in latency tests: the time that a message takes on the loop
+// device.
 const wire = "1us"
 
 // place returns the command that runs argv at one end: bound to that end's processor, and on the
@@ -123,8 +123,7 @@ func (b *bench) listening(port int) bool {
 }
 
 // perftest runs both ends of one of perftest's programs. It returns the client's output and the
-// client's command. If an end fails, for example because the ends missed each other, perftest tries
-// once more.
+// client's command. If an end fails, perftest runs both ends once more.
 func (b *bench) perftest(wire string, argv []string) (out, line string, err error) {
 	client := append(b.place(clientEnd, wire, argv), b.address)
 	for range 2 {
@@ -204,7 +203,7 @@ func (b *bench) datperf(layer, wire, test, mode string, s size, n int, more ...s
 	return d.Runs[0].Total(), show(argv), nil
 }
 
-// sentLatency returns a series: half of a round trip of Sends.
+// sentLatency returns a series that measures half of the round trip of a Send.
 func (b *bench) sentLatency(s size, name string) series {
 	if name == perftestName {
 		return series{name, func() (float64, string, error) {
@@ -226,8 +225,8 @@ func (b *bench) sentLatency(s size, name string) series {
 	}}
 }
 
-// writeRate returns a series: RDMA writes per second. datperf warms up, because in a Go process the
-// first 50 ms of a stream are slower.
+// writeRate returns a series that measures RDMA writes per second. datperf warms up, because in a
+// Go process the first 50 ms of a stream are slower.
 func (b *bench) writeRate(s size, name string) series {
 	if name == perftestName {
 		return series{name, func() (float64, string, error) {

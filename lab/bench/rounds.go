@@ -13,7 +13,7 @@ const (
 	most   = 200
 )
 
-// tries is how often a series that has no value yet may fail. Then the series is left out.
+// tries is the number of failures after which a series without any value is left out.
 const tries = 2
 
 // setting is a row of a table and the series that fill it.
@@ -23,8 +23,8 @@ type setting struct {
 	failed map[string]int
 }
 
-// series is a way to measure a value. measure also returns the command with which a person can
-// measure it.
+// series is a way to measure a value. The function measure also returns the command with which a
+// person can measure the value.
 type series struct {
 	name    string
 	measure func() (value float64, command string, err error)

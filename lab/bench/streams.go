@@ -68,7 +68,8 @@ func (b *bench) stream(argv []string, value string) (float64, string, error) {
 	return v, show(argv), err
 }
 
-// streamPing returns a series: the round trip, multiplied by the parameter part.
+// streamPing returns a series that measures a round trip and multiplies it by part: 0.5 gives the
+// time of one direction.
 func (b *bench) streamPing(name, kind, device string, size int, part float64, flags ...string) series {
 	return series{name, func() (float64, string, error) {
 		v, line, err := b.stream(b.streamLine(device, kind, ping, size, flags...), "p50")
@@ -76,7 +77,8 @@ func (b *bench) streamPing(name, kind, device string, size int, part float64, fl
 	}}
 }
 
-// streamRate returns a series: the writes per second, multiplied by the parameter each.
+// streamRate returns a series that measures writes per second and multiplies them by each: the size
+// of a write gives bytes per second.
 func (b *bench) streamRate(name, kind, device string, size int, each float64, flags ...string) series {
 	return series{name, func() (float64, string, error) {
 		v, line, err := b.stream(b.streamLine(device, kind, write, size, flags...), "ns")
@@ -131,7 +133,7 @@ func (b *bench) pair(s *section) error {
 	return nil
 }
 
-// alone returns a series: the loop in C, in one process.
+// alone returns a series that runs the loop in C, in one process.
 func (b *bench) alone(latency bool, size int) series {
 	return series{inC, func() (float64, string, error) {
 		if latency {

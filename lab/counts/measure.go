@@ -29,7 +29,8 @@ var operations = []struct {
 // limit is how long one run of a subject may take.
 const limit = 5 * time.Minute
 
-// environment turns off what Go's runtime does by itself, so that a region does not include it.
+// environment turns off what Go's runtime does by itself, so that it is not counted as a part of an
+// operation.
 var environment = []string{"GOGC=off", "GODEBUG=asyncpreemptoff=1", "GOMAXPROCS=2"}
 
 // measure builds the subjects, and counts the operations whose keys begin with prefix.
@@ -91,9 +92,9 @@ func measure(prefix string) ([]row, error) {
 	return rows, nil
 }
 
-// quartile returns the lower quartile. Now and then something else happens during a region and adds
-// to its count. A count is rarely too low: udat's poll may take completions early that the region
-// should have taken.
+// quartile returns the lower quartile of the counts. Now and then something else happens while the
+// operations are counted, and adds to a count. A count is rarely too low: an earlier poll of udat
+// may have taken completions that should have been taken during the count.
 func quartile(counts []count) count {
 	slices.SortFunc(counts, func(a, b count) int { return a.instructions - b.instructions })
 	return counts[len(counts)/4]

@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// row contains what one operation of one layer takes, on average over a region.
+// row contains the instructions, system calls and allocations of one operation of one layer, on
+// average.
 type row struct {
 	layer, operation           string
 	instructions, calls, alloc float64
@@ -50,10 +51,10 @@ func parse(text string) (rows []row, err error) {
 	return rows, nil
 }
 
-// tolerance returns by how much a count may exceed the table: the result share is for instructions,
-// as a part of the table's count; the result calls is for system calls, as a number. Two operations
-// vary more, because Go's allocator and scheduler do not behave the same in each run: an accept
-// allocates, and in a round trip over a socket two goroutines wait for each other.
+// tolerance returns by how much a count may exceed the table. The result share is for instructions,
+// as a fraction of the count in the table. The result calls is for system calls, as a number. Two
+// operations vary more, because Go's allocator and scheduler do not behave the same in each run: an
+// accept allocates, and in a round trip over a socket two goroutines wait for each other.
 func (r row) tolerance() (share, calls float64) {
 	switch r.key() {
 	case "udat accept":
@@ -70,8 +71,8 @@ func (r row) tolerance() (share, calls float64) {
 func (r row) peer() bool { return r.layer == "C" || r.layer == "TCP" }
 
 // worse says which figure of r exceeds the one in the table by more than the tolerance, or returns
-// "". Allocations are those of the whole process: something else may allocate during an accept, and
-// now and then once during 16 operations.
+// "". Allocations are those of the whole process. So other code may add to them: worse allows
+// twice the count of the table plus one allocation in 16 operations.
 func (r row) worse(was row) string {
 	share, calls := r.tolerance()
 	switch {

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// count is what one region of a program takes: the instructions and system calls of the thread that
-// has passed the mark.
+// count contains the instructions and system calls of one region. Only the thread that reaches the
+// breakpoint is counted.
 type count struct{ instructions, calls int }
 
 // trace runs a program and steps through its regions. A region lasts from an odd breakpoint to the
@@ -191,11 +191,12 @@ func (t *tracer) region() error {
 // traceFlags are those flags of the processor that a debugger changes.
 const traceFlags = 1<<8 | 1<<16
 
-// A region counts as stuck if one step takes as long as stepLimit, or all of them regionLimit.
+// A region is stuck if one step takes as long as stepLimit, or if all its steps together take as
+// long as regionLimit.
 const stepLimit, regionLimit = time.Second, 20 * time.Second
 
 // whenStuck watches for a region that is stuck, and then calls onStuck repeatedly. The caller
-// counts the steps. The function end, which it returns, ends this.
+// counts the steps. The function that whenStuck returns ends the watching.
 func whenStuck(steps *atomic.Int64, onStuck func()) (end func()) {
 	ended := make(chan struct{})
 	go func() {

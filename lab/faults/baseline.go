@@ -34,7 +34,7 @@ func processWithoutThreads() baseline {
 	return b
 }
 
-// processOf measures a process by its number.
+// processOf returns the resources that the process with this number uses.
 func processOf(pid string) baseline {
 	b := baseline{}
 	if fds, err := os.ReadDir("/proc/" + pid + "/fd"); err == nil {
@@ -59,7 +59,7 @@ func processOf(pid string) baseline {
 	return b
 }
 
-// kernel measures the verbs objects of all processes.
+// kernel returns the numbers of verbs objects of all processes.
 func kernel(device string) baseline {
 	b := baseline{}
 	out, _ := exec.Command("rdma", "resource", "show", device).Output()
@@ -70,7 +70,7 @@ func kernel(device string) baseline {
 	return b
 }
 
-// more returns a text with the figures in now that exceed the baseline.
+// more returns a text with those figures of the argument now that exceed the baseline.
 func (b baseline) more(now baseline) string {
 	var list []string
 	for name, n := range now {

@@ -15,9 +15,10 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// unitTests returns the function of a scenario: it runs unit tests of packages. Each is given as
-// folder:Test, and its test binary is in the folder of the flag -tests. The tests must pass on the
-// device, and must not skip it. If a test skips only some subtests, the row names these subtests.
+// unitTests returns the function of a scenario that runs unit tests of packages. Each test is given
+// as folder:Test, and its test binary is in the folder that the flag -tests names. The tests must
+// pass on the device, and must not skip it. If a test skips only some subtests, the row names these
+// subtests.
 func unitTests(tests []string) func(*round) error {
 	return func(r *round) error {
 		for _, test := range tests {
@@ -49,9 +50,10 @@ func unitTests(tests []string) func(*round) error {
 	}
 }
 
-// verdictOf reads the output of a test. The test has passed if it has succeeded, and neither the
-// test, nor its subtest of the device, nor all of its subtests were skipped. The result skipped
-// lists the subtests that were skipped: parts that the device lacks.
+// verdictOf reads the output of a test that is named name. A test has passed on the device if its
+// subtest for the device has passed. A test without such a subtest must have passed itself, and
+// must not have skipped all of its subtests. The result skipped lists the skipped subtests, which
+// test what the device lacks.
 func verdictOf(out, name, device string) (passed bool, skipped []string) {
 	parts := map[string][]string{}
 	for _, m := range subtestVerdict.FindAllStringSubmatch(out, -1) {

@@ -22,9 +22,9 @@ import (
 	perf "github.com/godat/godat/internal/perf/result"
 )
 
-// Bounds of the memory of a server under abuse, in bytes. The server is started with datperfCases
-// as its limit for cases. datperfElse is the bound of everything else that clients make the server
-// use; SECURITY.md states it.
+// Bounds of the memory of a server under abuse, in bytes. The server is started with the limit
+// datperfCases for the memory of cases. Everything else that clients make the server use must stay
+// below datperfElse; SECURITY.md states this bound.
 const (
 	datperfCases = 64 << 20
 	datperfElse  = 32 << 20
@@ -151,7 +151,7 @@ func (d *datperf) serves() error {
 	return nil
 }
 
-// uses measures the server after it has given back what it can.
+// uses returns the resources that the server's process uses after it has freed what it can.
 func (d *datperf) uses() (baseline, error) {
 	text, err := d.order("count")
 	if err != nil {
@@ -288,7 +288,7 @@ func randomBytes(d *datperf) error {
 	return nil
 }
 
-// longLine sends a line of 1 GiB, or as much as the server takes.
+// longLine sends a line of 1 GiB, or as much of it as the server accepts.
 func longLine(d *datperf) error {
 	part := strings.Repeat(`{"kind":"`, 8<<10)
 	for _, first := range []string{"", datperfHello + "\n"} {
@@ -374,7 +374,8 @@ func otherProtocols(d *datperf) error {
 	return nil
 }
 
-// killedClients kills clients in mid-run. On mem0, where clients are no processes, they vanish.
+// killedClients kills clients while they measure. On mem0 a client is not a process: it ends when
+// its context ends.
 func killedClients(d *datperf) error {
 	for range 3 {
 		if d.r.device == "mem0" {

@@ -20,8 +20,8 @@ func remove(r *round) error {
 	return r.answers()
 }
 
-// deleteDevice begins to delete the device. The function undo, which it returns, waits for the
-// deletion, which ends when the users of the device have closed it, and creates the device again.
+// deleteDevice begins to delete the device. The deletion ends when all users of the device have
+// closed it. The returned function undo waits for that, and then creates the device again.
 func (r *round) deleteDevice() (undo func() error) {
 	removed := make(chan string, 1)
 	go func() { removed <- shell("rdma link delete " + r.device) }()
@@ -45,7 +45,7 @@ func (r *round) deleteDevice() (undo func() error) {
 	}
 }
 
-// back waits until the device opens again.
+// back waits until the device can be opened again.
 func (r *runner) back() error {
 	for until := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		ia, err := udat.Open(r.device)
@@ -58,8 +58,8 @@ func (r *runner) back() error {
 	}
 }
 
-// answers makes calls on this end's adapter, whose device is gone. They may fail, but none may
-// hang. What they create is freed.
+// answers makes calls on this end's adapter, whose device is gone. The calls may fail, but must not
+// hang. answers frees the objects that they create.
 func (r *round) answers() error {
 	e := r.e
 	var pz *udat.PZ
@@ -150,7 +150,8 @@ func lossRow(name, command, undo string, d time.Duration, rounds, long int) scen
 		rounds: map[string][2]int{"cable": {rounds, long}}}
 }
 
-// overTCP returns the same row for tcp. There the connections go on, because TCP retransmits.
+// overTCP returns the same row for the fabric tcp. On tcp the connections go on, because TCP
+// retransmits.
 func overTCP(s scenario) scenario {
 	s.name += ", over TCP"
 	s.act, s.promise, s.ends = outlived(s.within, s.act), unharmed, disconnected

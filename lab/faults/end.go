@@ -351,7 +351,7 @@ func (e *end) accept(ev *udat.Event) {
 	}
 }
 
-// completed sorts a completion by its cookie.
+// completed passes a completion to the link and the queue in its cookie, and checks the cookie.
 func (e *end) completed(ev *udat.Event) {
 	l := e.linkOf(ev.EP)
 	queue, serial := uint64(ev.Cookie)>>48&0xff, uint64(ev.Cookie)&(1<<48-1)

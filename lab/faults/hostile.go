@@ -72,7 +72,7 @@ type attack struct {
 	read    bool // the latest operation is an RDMA read
 }
 
-// connected makes new endpoints and connects them.
+// connected creates new endpoints at both ends and connects them.
 func (k *attack) connected() error {
 	for _, s := range []*side{k.a, k.v} {
 		if s.ep != nil {
@@ -155,7 +155,7 @@ func (k *attack) unchanged() error {
 	return k.a.mem.check()
 }
 
-// permitted is the control experiment: a read of the grant and a write to it must succeed.
+// permitted is the control experiment: a read of the granted memory and a write to it must succeed.
 func (k *attack) permitted() error {
 	if err := k.connected(); err != nil {
 		return err
@@ -221,7 +221,7 @@ func (k *attack) try(what string, read bool, context uint32, address uint64, n i
 	return nil
 }
 
-// tryBoth tries a write and a read.
+// tryBoth calls try for a write and for a read.
 func (k *attack) tryBoth(what string, context uint32, address uint64, n int) error {
 	if err := k.try(what, false, context, address, n); err != nil {
 		return err
@@ -368,7 +368,7 @@ func windows(k *attack) error {
 	exact := slices.ContainsFunc(provider.ProviderSpecificAttr, func(a udat.NamedAttr) bool {
 		return a.Name == udat.AttrRMRExactBounds && strings.EqualFold(a.Value, "TRUE")
 	})
-	// One connection with a window on bytes 1024 to 2047 for each forbidden operation.
+	// Each forbidden operation gets its own connection, with a window on bytes 1024 to 2047.
 	tries := []struct {
 		what    string
 		read    bool
@@ -558,7 +558,8 @@ func hostileRow(name, promise string, operations func(*attack) error, notOn ...s
 const refusal = "the operation fails, its connection ends at both ends; no byte changes or leaks; " +
 	"other connections go on"
 
-// rawSockets is for tcp: its unit tests have peers on raw sockets, each of which breaks one rule.
+// rawSockets is a row for the fabric tcp. It runs tcp's unit tests with peers on raw sockets. Each
+// of these peers breaks one rule.
 var rawSockets = scenario{group: "hostile peer", tests: true, ends: disconnected, within: soon,
 	name: "raw sockets: frames that break each rule, truncated, byte by byte; set-ups that are wrong, or never end",
 	promise: "the connection ends, and the peer hears why; no byte changes or leaks; others are served; " +

@@ -140,7 +140,8 @@ func countVLAN(via string, f func() error) error {
 	return err
 }
 
-// datperfBetween measures with a datperf server on the other host, by each of its addresses.
+// datperfBetween measures with a datperf server on the other host. It connects to each address of
+// that host.
 func datperfBetween(r *round) error {
 	datperf := filepath.Join(r.tests, "datperf")
 	device, work := "", "-l all -n 50"

@@ -13,7 +13,8 @@ import (
 // maxObjects is the number of objects after which creation ends if the device has refused none.
 const maxObjects = 1500
 
-// exhaust creates objects of a kind until the library refuses, checks the refusal, and frees them.
+// exhaust creates objects of a kind until the library refuses, checks the refusal, and frees the
+// objects.
 func exhaust(kind string, create func() (free func() error, err error)) error {
 	var frees []func() error
 	var refusal error

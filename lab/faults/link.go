@@ -349,7 +349,7 @@ func (l *link) take(h header, b []byte) {
 	l.e.counts.set(l.id, countReceived, l.received)
 }
 
-// end handles the event of the connection's end.
+// end handles the event that ends the connection.
 func (l *link) end(number udat.EventNumber) {
 	if l.ended != 0 {
 		l.problem("%v comes after %v", number, l.ended)

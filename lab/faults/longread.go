@@ -15,7 +15,8 @@ const (
 	longReadLink = 200 // of fill
 )
 
-// lent is the end of a further connection of an adapter, whose peer reads its memory.
+// lent is one end of an additional connection of an adapter. One end lends memory to its peer, and
+// the peer reads this memory.
 type lent struct {
 	evd   *udat.EVD
 	ep    *udat.EP
@@ -24,7 +25,7 @@ type lent struct {
 	ended chan error
 }
 
-// newLent creates an end of the further connection: the one that lends memory, or the one that
+// newLent creates an end of the additional connection: the end that lends memory, or the end that
 // reads it.
 func newLent(e *end) (*lent, error) {
 	l := &lent{ended: make(chan error, 1)}

@@ -1,5 +1,5 @@
-// Command faults provokes faults on a fabric while two ends exchange checked messages, and
-// reports which promises hold. ci/faults.sh runs it on every fabric and makes docs/reliability.md.
+// Command faults provokes faults on a fabric while two ends exchange checked messages, and reports
+// which promises hold. ci/faults.sh runs it on every fabric and makes docs/reliability.md.
 //
 //	faults [-long] [-run TEXT] [-json FILE] DEVICE     all scenarios, or those whose name contains TEXT
 //	faults -host ADDRESS:PORT [DEVICE]                 the other host of -peer-at ADDRESS:PORT, with its own device
@@ -8,8 +8,8 @@
 //
 // Each end has an adapter with connections of every kind: send and receive, shared receive queue,
 // RDMA write and read, memory window. Messages are numbered and checksummed; regions lie between
-// canaries; a ledger records every post. The other end is a process of its own, on mem0 a second
-// adapter.
+// canaries; a ledger records every post. The other end is a process of its own. On mem0 it is a
+// second adapter in the same process.
 package main
 
 import (

@@ -17,7 +17,8 @@ const (
 
 type messageKind uint8
 
-// Kinds of messages. hello opens a link and carries its grant, ack returns credits.
+// Kinds of messages. A message hello opens a link and grants memory to the peer. A message ack
+// returns credits.
 const (
 	hello messageKind = iota + 1
 	data

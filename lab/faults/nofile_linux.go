@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limitDescriptors sets the number of descriptors that this process may open, until undo.
+// limitDescriptors sets the number of descriptors that this process may open, until undo is called.
 func limitDescriptors(n int) (undo func() error, err error) {
 	var before syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
@@ -28,7 +28,7 @@ func addresses() (n uint64) {
 }
 
 // limitAddresses sets the limit of address space to what this process has and n bytes more, until
-// undo.
+// undo is called.
 func limitAddresses(n uint64) (undo func() error, err error) {
 	var before unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_AS, &before); err != nil {

@@ -47,7 +47,8 @@ var roles = map[string]func(c *rdmanet.Conn, seed uint64, dialed bool, in *json.
 		}
 		return out.Encode(f)
 	},
-	// The writer writes, closes, and delivers what is left in the background.
+	// The writer writes and closes the connection. Then it waits until rdmanet has delivered all
+	// bytes.
 	"writer": func(c *rdmanet.Conn, seed uint64, dialed bool, in *json.Decoder, out *json.Encoder) error {
 		if err := writeAndClose(c, seed, 200_000); err != nil {
 			return err
@@ -55,8 +56,8 @@ var roles = map[string]func(c *rdmanet.Conn, seed uint64, dialed bool, in *json.
 		return errors.Join(drained(), out.Encode(flowed{Sent: 200_000}))
 	},
 	// The leaver exits right after Close if Close has waited until the peer's device has all bytes. If
-	// Close has taken half a second instead, what is left is sent in the background, and the leaver
-	// waits for it with Drain.
+	// Close takes half a second instead, rdmanet sends the remaining bytes later, and the leaver waits
+	// for that with Drain.
 	"leaver": func(c *rdmanet.Conn, seed uint64, dialed bool, in *json.Decoder, out *json.Encoder) error {
 		began := time.Now()
 		if err := writeAndClose(c, seed, leaverBytes); err != nil {
@@ -70,8 +71,8 @@ var roles = map[string]func(c *rdmanet.Conn, seed uint64, dialed bool, in *json.
 	},
 }
 
-// drained waits until no connection of this process has bytes to deliver any more; its error says
-// what is lost.
+// drained waits until no connection of this process has bytes to deliver. Its error says what is
+// lost.
 func drained() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -165,8 +166,8 @@ func acceptOne(device string, keepAlive time.Duration, onListening func(address 
 	return l.AcceptConn()
 }
 
-// partner is the other end of a stream, as the runner sees it: a process of its own, on mem0 a
-// goroutine.
+// partner is the other end of a stream, as the runner sees it: a process of its own. On mem0 it is
+// a goroutine of this process.
 type partner struct {
 	role    string
 	process *exec.Cmd
@@ -214,8 +215,9 @@ func (r *round) partner(role string, keepAlive time.Duration) (*partner, error) 
 	return p, nil
 }
 
-// start starts the other end: on another host if remote is that host's address, on mem0 in this
-// process, else in a process of its own.
+// start starts the other end. If remote is not empty, it is the address of the host on which the
+// other end runs. Otherwise the other end is a process of its own, or, on mem0, a part of this
+// process.
 func (p *partner) start(remote string, args []string) error {
 	if remote != "" {
 		conn, err := dial(remote)

@@ -152,8 +152,8 @@ func serveHost(address, device string) error {
 	}
 }
 
-// serve carries out orders until the runner is gone. device, unless empty, replaces the device in
-// the orders.
+// serve carries out orders until the runner is gone. The argument device, unless empty, replaces
+// the device in the orders.
 func serve(in io.Reader, out io.Writer, file *os.File, device string) error {
 	h := &host{}
 	decoder, encoder := json.NewDecoder(in), json.NewEncoder(out)
@@ -198,8 +198,9 @@ type peer struct {
 	gone    bool
 }
 
-// newPeer starts the other end: on another host if remote is that host's address, on mem0 in this
-// process, else in a process of its own.
+// newPeer starts the other end. If remote is not empty, it is the address of the host on which the
+// other end runs. Otherwise the other end is a process of its own, or, on mem0, a part of this
+// process.
 func newPeer(device, remote string) (*peer, error) {
 	if remote != "" {
 		conn, err := dial(remote)

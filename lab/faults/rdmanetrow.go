@@ -15,7 +15,7 @@ func rdmanetRow(name, promise string, act func(*round) error, rounds map[string]
 	return s
 }
 
-// slow returns the row with a longer bound, for rows that take an emulated machine minutes.
+// slow returns the row with a longer time limit, for rows that take minutes on an emulated machine.
 func (s scenario) slow() scenario {
 	s.within = 10 * time.Minute
 	return s
@@ -23,14 +23,14 @@ func (s scenario) slow() scenario {
 
 const inOneProcess = "connects within one process"
 
-// often are the rounds of rows that take little time, seldom those of rows that take much time.
-// These rows need two processes.
+// often contains the numbers of rounds for rows that take little time. seldom contains those for
+// rows that take much time. All these rows need two processes.
 var (
 	often  = map[string][2]int{"loop": {20, 500}, "tcp": {20, 500}, "rxe": {4, 50}, "siw": {4, 20}}
 	seldom = map[string][2]int{"loop": {4, 50}, "tcp": {4, 50}, "rxe": {2, 20}, "siw": {2, 10}}
 )
 
-// withMem adds rounds on mem0 to rounds of other kinds.
+// withMem adds numbers of rounds on mem0 to those on other kinds of fabric.
 func withMem(mem, memLong int, rounds map[string][2]int) map[string][2]int {
 	all := map[string][2]int{"mem": {mem, memLong}}
 	for kind, n := range rounds {

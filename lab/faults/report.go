@@ -143,7 +143,7 @@ func folded(text string) string {
 	return b.String() + "\n"
 }
 
-// kindOf returns the kind of a fabric, whose name is that on the page.
+// kindOf returns the kind of the fabric that has this name on the page.
 func kindOf(fabric string) string {
 	device, hosts, _ := strings.Cut(fabric, ", ")
 	switch {

@@ -13,7 +13,7 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// round is one run of a scenario, as its action sees it.
+// round is one run of a scenario. The scenario's function gets it as an argument.
 type round struct {
 	*runner
 	row     *scenario
@@ -38,7 +38,7 @@ func (r *round) mayEnd() error {
 	return nil
 }
 
-// traffic waits until this end has taken n more messages.
+// traffic waits until this end has received n more messages.
 func (r *round) traffic(n int) error { return r.slowTraffic(n, patience) }
 
 func (r *round) slowTraffic(n int, limit time.Duration) error {
@@ -59,7 +59,7 @@ func (r *round) slowTraffic(n int, limit time.Duration) error {
 	return nil
 }
 
-// goOn checks that the connections still carry messages, and leaves.
+// goOn checks that the connections still carry messages, and then calls leave.
 func (r *round) goOn() error {
 	if err := r.traffic(50); err != nil {
 		return fmt.Errorf("the connections: %w", err)
@@ -67,7 +67,7 @@ func (r *round) goOn() error {
 	return r.leave()
 }
 
-// leave disconnects gracefully, from this end in even rounds.
+// leave disconnects gracefully. In even rounds this end disconnects, in odd rounds the other end.
 func (r *round) leave() error {
 	if err := r.mayEnd(); err != nil {
 		return err
@@ -216,8 +216,8 @@ func (r *runner) runAlone(s *scenario, n int, p *peer) (problems []string, worst
 	return problems, worst, 0
 }
 
-// round runs one round. Every round begins with new connections, so each proves that the one before
-// has left nothing in their way.
+// round runs one round. Every round begins with new connections. So it proves that the round before
+// it has left nothing that prevents them.
 func (r *runner) round(s *scenario, n int, p *peer) (problems []string, worst time.Duration, messages uint64) {
 	failed := func(err error) ([]string, time.Duration, uint64) {
 		return append(problems, err.Error()), worst, messages
@@ -299,7 +299,8 @@ func (r *runner) round(s *scenario, n int, p *peer) (problems []string, worst ti
 	for _, l := range e.links {
 		took := l.endedAt.Sub(here.began)
 		worst = max(worst, took)
-		// On iWARP the flush may be known a second before the peer's disconnect.
+		// On iWARP this end may see the flush a second before the peer's disconnect. Its event then
+		// says that the connection is broken.
 		late := r.iwarp && l.ended == udat.EventConnectionBroken && !here.initial.here
 		if !slices.Contains(s.ends, l.ended) && !late {
 			l.problem("ends with %v, must be one of %v", l.ended, s.ends)
@@ -326,7 +327,8 @@ func (r *runner) round(s *scenario, n int, p *peer) (problems []string, worst ti
 	return problems, worst, e.taken()
 }
 
-// via returns the name of a host's device that is opened by an address.
+// via returns the device name by which a host opens its device in this scenario. The name contains
+// the host's address.
 func (r *runner) via(s *scenario, host int) string {
 	if r.kind == "tcphosts" {
 		return "tcp:" + fmt.Sprintf(s.via, host)
@@ -340,8 +342,8 @@ func (e *end) list() []string {
 	return slices.Clone(e.problems)
 }
 
-// compare compares what one end has sent with what the other has taken. A completion means that the
-// peer has the message, except on iWARP. So no message that completed may be lost.
+// compare compares what one end has sent with what the other has received. A completion means that
+// the peer has the message, except on iWARP. So no message that completed may be lost.
 func (r *round) compare(there *counts, finished bool) (problems []string) {
 	if there == nil {
 		return nil // nobody can ask a host that has vanished
@@ -366,8 +368,8 @@ func (r *round) compare(there *counts, finished bool) (problems []string) {
 	return problems
 }
 
-// newRunner returns a runner after a first round. So the objects that a process keeps from its
-// first round on are in the baseline.
+// newRunner runs a first round and returns a runner. So the baseline contains the objects that a
+// process keeps from its first round on.
 func newRunner(device, at string, retry int, seed uint64) (*runner, []string) {
 	r := &runner{device: device, at: at, retry: retry, seed: seed}
 	r.fabric, _, _ = strings.Cut(device, ":") // the name of a tcp device may contain its address

@@ -27,9 +27,10 @@ type soaked struct {
 // soakSamples is the number of samples of a soak.
 const soakSamples = 120
 
-// soakSlack returns by how much the use of a resource in the last third of a soak may exceed the
-// parameter first, the highest use in the first third. The thirds begin after a tenth of the time.
-// Threads, and connections that end in TIMEWAIT, come and go.
+// soakSlack returns by how much the use of a resource may grow during a soak. The highest use in
+// the last third of the samples is compared with the argument first, the highest use in the first
+// third. The thirds do not include the first tenth of the samples. The slack is necessary because
+// threads, and connections in TIMEWAIT, come and go.
 func soakSlack(name string, first int) int {
 	switch name {
 	case "KiB resident":
@@ -89,7 +90,7 @@ func (r *round) soakAdapters(cycles *int, measure func(), began time.Time) error
 			if err := r.traffic(1); err != nil {
 				return err
 			}
-			if err := k.part(*cycles); err != nil {
+			if err := k.endPair(*cycles); err != nil {
 				return err
 			}
 			*cycles++
@@ -99,8 +100,8 @@ func (r *round) soakAdapters(cycles *int, measure func(), began time.Time) error
 	})
 }
 
-// part ends the connection in one of three ways and frees both endpoints.
-func (k *attack) part(way int) error {
+// endPair ends the connection in one of three ways and frees both endpoints.
+func (k *attack) endPair(way int) error {
 	switch way % 3 {
 	case 0, 1:
 		flags := []udat.CloseFlags{udat.CloseGraceful, udat.CloseAbrupt}[way%3]
@@ -190,7 +191,8 @@ func drawSoak(path string, results []result) bool {
 	return err == nil
 }
 
-// soakFigure draws the samples of a soak: a strip for each thing, from 0 to its maximum.
+// soakFigure draws the samples of a soak. Each resource has a strip, from 0 to the maximum of the
+// resource.
 func soakFigure(res result) []byte {
 	const left, width, strip, gap = 190, 520, 44, 16
 	samples := res.Samples

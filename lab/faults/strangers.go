@@ -12,8 +12,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// strangers are peers that use the connection manager alone, as any program can, and send what this
-// library never sends.
+// strangers are peers that use the connection manager directly, without udat, as any program can.
+// They send what this library never sends.
 type strangers struct {
 	*attack
 	qual    udat.ConnQual // the victim's service point
@@ -302,8 +302,8 @@ func sameData(got, sent []byte, room int) bool {
 }
 
 // requestsWithGarbage sends requests with random private data, and with options that lie about its
-// length. A third of the senders close before the answer. On soft-iWARP they cannot close, because
-// the kernel waits up to 10 s for the answer.
+// length. A third of the senders close before the answer. On soft-iWARP none of them does so,
+// because the close would wait up to 10 s for the answer.
 func requestsWithGarbage(s *strangers) error {
 	random := s.r.random
 	for n := range s.many() {

@@ -11,8 +11,8 @@ import (
 	"github.com/godat/godat/rdmanet"
 )
 
-// pattern is a stream of known bytes: the payloads of messages, one after the other. Read makes
-// them until stop is set, Write checks them.
+// pattern is a stream of known bytes: the payloads of messages, one after the other. Read generates
+// the bytes until stop is set. Write checks them.
 type pattern struct {
 	id    uint8
 	seq   uint64
@@ -126,7 +126,7 @@ func (s *stream) finish() flowed {
 	return f
 }
 
-// agree checks that each end has taken what the other has sent.
+// agree checks that each end has received what the other end has sent.
 func agree(here, there flowed) error {
 	if here.Error != "" || there.Error != "" || here.Sent != there.Taken || there.Sent != here.Taken {
 		return fmt.Errorf("this end: %+v, the other: %+v", here, there)
@@ -134,8 +134,8 @@ func agree(here, there flowed) error {
 	return nil
 }
 
-// broken checks the end of a stream whose peer has died: both calls must fail, and the bytes must
-// be right.
+// broken checks the end of a stream whose peer has died. Reading and writing must have failed, and
+// the bytes that were read must be right.
 func (s *stream) broken() error {
 	s.done.Wait()
 	switch {

@@ -79,7 +79,8 @@ func (a *asker) question() []byte {
 	return b
 }
 
-// answered reads the answer to the last request, or the part of it that is missing.
+// answered reads the answer to the last request, or the rest of the answer if a part of it has been
+// read.
 func (a *asker) answered() error {
 	want := a.question()
 	for b := make([]byte, len(want)); len(a.got) < len(want); {

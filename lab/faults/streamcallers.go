@@ -18,8 +18,9 @@ import (
 	"github.com/godat/godat/rdmanet"
 )
 
-// many returns a number of connections or calls, which depends on the fabric: the parameter mem on
-// mem0, loop on loop0 and tcp, and vm on the devices of the virtual machine.
+// many returns a number of connections or calls, which depends on the fabric. It returns mem on
+// mem0, and loop on loop0 and tcp. It returns vm on the virtual machine's soft-RoCE device, and
+// half of vm on its soft-iWARP device.
 func (r *round) many(mem, loop, vm int) int {
 	n := map[string]int{"mem": mem, "loop": loop, "tcp": loop, "rxe": vm, "siw": vm / 2}[r.kind]
 	if r.short {
@@ -28,8 +29,8 @@ func (r *round) many(mem, loop, vm int) int {
 	return n
 }
 
-// runMany calls f n times, in as many goroutines as the parameter atOnce says, and returns the
-// first error.
+// runMany calls f n times and returns the first error. At most atOnce calls run at the same time,
+// each in a goroutine.
 func runMany(n, atOnce int, f func(i int) error) error {
 	var next atomic.Int64
 	failed := make([]error, atOnce)

@@ -12,8 +12,9 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// trespass returns the function of a scenario: a raw peer connects to an echo server, which serves
-// proper clients at the same time, and calls onConnected.
+// trespass returns the function of a scenario. The function starts an echo server and a raw peer,
+// and calls onConnected, which attacks the server with the peer. Afterwards a proper client must be
+// served.
 func trespass(lc rdmanet.ListenConfig, onConnected func(r *round, s *echoServer, p *rawPeer) error) func(*round) error {
 	return served(lc, func(r *round, s *echoServer) error {
 		p, err := newRawPeer(r)
@@ -222,7 +223,7 @@ func silences(r *round, s *echoServer, p *rawPeer) error {
 	return p.leave()
 }
 
-// requestFlood sends many connection requests, but on no connection a message.
+// requestFlood sends many connection requests, and sends no message on any of the connections.
 func requestFlood(r *round, s *echoServer, p *rawPeer) error {
 	n := r.many(1500, 1000, 200)
 	for range n {

@@ -126,8 +126,8 @@ func limited(commands, what string, names ...string) func(*round) error {
 	}
 }
 
-// deviceGone deletes the device under a listener and its connections. Every call must end, and once
-// the device is back the port can be listened on again.
+// deviceGone deletes the device while a listener and its connections use it. Every call must end.
+// Once the device is back, it must be possible to listen on the port again.
 func deviceGone(r *round) error {
 	s, err := r.serve(rdmanet.ListenConfig{})
 	if err != nil {

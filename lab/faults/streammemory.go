@@ -126,8 +126,8 @@ func (s *echoServer) streams() error {
 	return s.allEnded(wantingConns)
 }
 
-// smallBuffers counts the log records of rdmanet about buffers that could not grow and that name
-// the limit.
+// smallBuffers counts those log records of rdmanet that report a buffer that could not grow, and
+// that name the limit.
 type smallBuffers struct{ n atomic.Int64 }
 
 func (*smallBuffers) Enabled(context.Context, slog.Level) bool { return true }

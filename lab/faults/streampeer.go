@@ -89,7 +89,8 @@ func (p *rawPeer) greeting() greeting {
 	return greeting{"RDN3", 1, rawSlots, t.TargetAddress, t.RMRContext, rawRingSize}
 }
 
-// request posts the number of receives, and sends a connection request with private data.
+// request posts receives and sends a connection request with private data. The argument receives is
+// the number of receives.
 func (p *rawPeer) request(s *echoServer, private []byte, receives int) (err error) {
 	p.ep, err = p.ia.CreateEP(p.pz, p.evd, p.evd, p.evd, &udat.EPAttr{MaxRecvDTOs: receives, MaxRequestDTOs: receives})
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// streamed returns the function of a scenario: a stream carries checked traffic with another end,
-// and disturb disturbs it.
+// streamed returns the function of a scenario. A stream exchanges checked traffic with another end,
+// and the function disturb disturbs this traffic.
 func streamed(keepAlive time.Duration, disturb func(r *round, p *partner, s *stream) error) func(*round) error {
 	return func(r *round) error {
 		p, err := r.partner("traffic", keepAlive)
@@ -76,7 +76,7 @@ func stoppedLong(r *round, p *partner, s *stream) error {
 	return nil
 }
 
-// closedEarly closes with bytes on the way to a peer that has not begun to read.
+// closedEarly closes a stream while bytes are on the way to a peer that has not begun to read.
 func closedEarly(r *round) error {
 	p, err := r.partner("slow reader", 0)
 	if err != nil {
@@ -123,7 +123,8 @@ func readLate(role string, pause time.Duration, n int64) func(*round) error {
 	}
 }
 
-// closedInFront closes a stream with bytes on the way to a stopped peer, and then kills the peer.
+// closedInFront closes a stream while bytes are on the way to a stopped peer, and then kills the
+// peer.
 func closedInFront(r *round) error {
 	p, err := r.partner("slow reader", time.Second)
 	if err != nil {

@@ -65,8 +65,8 @@ func (s *echoServer) run() {
 	})
 }
 
-// dial connects to the server. The parameter deadline limits the dial, and then all use of the
-// connection.
+// dial connects to the server. The argument deadline limits the time of the dial. It is also how
+// long the connection can be used after the dial.
 func (s *echoServer) dial(deadline time.Duration) (*rdmanet.Conn, error) {
 	d := rdmanet.Dialer{Device: s.r.device, Timeout: deadline}
 	c, err := d.Dial(context.Background(), "rdma", s.l.Addr().String())
@@ -124,8 +124,8 @@ func (s *echoServer) ended(text string) error {
 	})
 }
 
-// allEnded waits until n connections have ended, at most for the time promptly. It returns the
-// errors with which connections have ended.
+// allEnded waits until n connections have ended. It waits at most 12 s. It returns the errors with
+// which connections have ended.
 func (s *echoServer) allEnded(n int) error {
 	known := func() []error {
 		s.mu.Lock()
@@ -148,7 +148,7 @@ func (s *echoServer) forget() {
 // promptly is less than the 15 s after which a listener gives up every silent peer.
 const promptly = 12 * time.Second
 
-// settled waits until no request is unanswered and no connection is in the making.
+// settled waits until no request is unanswered and no connection is being set up.
 func (s *echoServer) settled(limit time.Duration) error {
 	return eventually(limit, "no request and no connection in the making", func() bool {
 		st := s.l.Stats()

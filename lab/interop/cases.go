@@ -14,18 +14,18 @@ const (
 	overTCP  = "tcp"   // like godat or Go, but on the tcp fabric of the same address
 )
 
-// pair has the kinds of the two ends of a case.
+// pair contains the kinds of the two ends of a case.
 type pair struct{ server, client string }
 
 var (
-	// The C programs among themselves come first: if they fail, they are also the cause of the other
-	// failures of the case.
+	// Two C programs over the C library are the first pair of each list. If they fail, they are also
+	// the cause of the other failures of the case.
 	dat    = []pair{{library, library}, {provider, provider}, {provider, library}, {library, provider}}
 	alone  = dat[:2] // for cases of one process
 	withGo = []pair{{library, library}, {goPeer, library}, {library, goPeer}}
 	// On soft-iWARP the other end of the C programs is a process on the tcp fabric.
 	withTCP = []pair{{library, library}, {overTCP, library}, {library, overTCP}}
-	// For cases whose programs exist only in Go.
+	// goWithTCP is for cases whose programs exist only in Go.
 	goWithTCP = []pair{{goPeer, goPeer}, {overTCP, goPeer}, {goPeer, overTCP}, {overTCP, overTCP}}
 )
 
@@ -50,7 +50,7 @@ const (
 )
 
 // program is a case: two command lines, in which IA and ADDR are replaced. A case without a server
-// is one process. A case without ends exists only in Go, and runs on soft-iWARP.
+// is one process. A case whose field ends is nil exists only in Go, and runs on soft-iWARP.
 type program struct {
 	name           string
 	server, client string
@@ -88,9 +88,9 @@ func immediate(c program) program {
 	return c
 }
 
-// dapltest returns a case of the program dapltest. The parameter test begins with its kind: T,
-// transactions of many endpoints, or P, one operation many times. The client asks the server for
-// the test.
+// dapltest returns a case of the program dapltest. The argument test begins with a letter for the
+// kind of test. A test of kind T is made of transactions of many endpoints. A test of kind P
+// repeats one operation many times. The client asks the server for the test.
 func dapltest(name, test string) program {
 	kind, operands := test[:1], test[1:]
 	p := program{name: "dapltest " + kind + " " + name, says: "Service Point Ready", ends: dat, dapltest: true,

@@ -97,7 +97,7 @@ func count(results []result) (passed, failed, explained int) {
 }
 
 // merge returns the results of both lists in the order of the cases. If both lists have results of
-// a case, it takes those of the list later.
+// a case, merge uses those of the second list.
 func merge(earlier, later []result) (all []result) {
 	for _, soft := range []bool{false, true} {
 		for _, c := range cases {
@@ -231,8 +231,9 @@ func (r *runner) runAll(names []string) []result {
 	return results
 }
 
-// amongC runs the C programs of a case that fails now and then, until they fail, up to ten times.
-// It returns the result of the failure. If the programs do not fail, it returns passed.
+// amongC runs the C programs of a case up to ten times, until they fail. It is for cases that fail
+// only now and then. It returns the result of the failure. If the programs do not fail, it returns
+// its argument passed.
 func (r *runner) amongC(c *program, passed result) result {
 	for range 10 {
 		if res := r.attempt(c, pair{library, library}); res.Failure != "" {
@@ -244,7 +245,7 @@ func (r *runner) amongC(c *program, passed result) result {
 }
 
 // attempt runs a case. Servers of dtest and dtestx tell the client their address before they
-// listen. So a client that connects too early may try again, twice.
+// listen. So a case whose client has connected too early is run again, at most twice.
 func (r *runner) attempt(c *program, ends pair) result {
 	start := time.Now()
 	res := result{Device: r.device, Name: c.name, Server: ends.server, Client: ends.client}
@@ -253,7 +254,7 @@ func (r *runner) attempt(c *program, ends pair) result {
 		res.Failure, early = "", false
 		if err := r.run(c, ends); err != nil {
 			res.Failure = err.Error()
-			// On soft-iWARP rdma_cm may choose a port that a socket of this host has.
+			// On soft-iWARP rdma_cm may choose a port that a socket of this host already uses.
 			taken := iwarp(r.device) && strings.Contains(res.Failure, "rdma_connect ERR -1 Address already in use")
 			early = taken || c.tcp != 0 && (strings.Contains(res.Failure, "NON_PEER_REJECTED") ||
 				strings.Contains(res.Failure, "!conn established: 0x4003")) // the number of NON_PEER_REJECTED

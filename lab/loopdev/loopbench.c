@@ -300,8 +300,8 @@ static int reap(struct ibv_cq *cq, struct ibv_wc *wc)
 	return n;
 }
 
-// Starts the measurement when the warm-up is over. Reports whether the measurement is over, too,
-// and then stores its results in w. done is the number of operations so far.
+// Starts the measurement when the warm-up is over. Reports whether the measurement has ended, and
+// then stores its results in w. done is the number of operations so far.
 static int over(struct work *w, uint64_t *begin, uint64_t *start, uint64_t *base, uint64_t done)
 {
 	uint64_t t = now();

@@ -638,7 +638,7 @@ int rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *c)
 	return rc;
 }
 
-// Sends a message and moves the id to the state next. Fails with EINVAL if the state of the id is
+// Sends a message and sets the state of the id to next. Fails with EINVAL if the state of the id is
 // not in the bit mask states.
 static int step(struct id *i, unsigned int states, enum message m, const struct rdma_conn_param *c, enum id_state next)
 {

@@ -241,9 +241,9 @@ static inline void lock(lock_t *l)
 
 static inline void unlock(lock_t *l) { __atomic_store_n(l, 0, __ATOMIC_RELEASE); }
 
-// Takes the sends of a queue pair, which only one thread at a time may access. In a thread domain
-// this is almost always the thread that posts. So begin_post uses no locked instruction in a thread
-// domain: it stores the process in p->inside, and then checks p->send_lock. lock_sends takes
+// Locks the send queue of a queue pair, which only one thread at a time may access. In a thread
+// domain this is almost always the thread that posts. So begin_post uses no locked instruction in a
+// thread domain: it stores the process in p->inside, and then checks p->send_lock. lock_sends locks
 // p->send_lock, makes the kernel run a memory barrier on every thread, and waits until p->inside is
 // 0. Because of the barrier, either begin_post sees the lock, or lock_sends sees p->inside.
 static void lock_sends(struct sqp *p)
@@ -264,7 +264,7 @@ static void lock_sends(struct sqp *p)
 	}
 }
 
-// Takes the sends of a queue pair for a post. Returns the lock that the caller must unlock.
+// Locks the send queue of a queue pair for a post. Returns the lock that the caller must unlock.
 static inline lock_t *begin_post(struct sqp *p)
 {
 	if (__builtin_expect(p->single, 0)) {
@@ -539,8 +539,8 @@ static int event_fd(const struct host *h, const struct scq *q)
 
 // The descriptors to which this thread must write notifications. The function tell writes the
 // notifications when the thread holds no other lock, or when this array is full. A process that
-// wakes earlier would at once wait for a lock that this thread holds. Until then the thread holds
-// the read lock of the rwlock below, so that no channel is closed.
+// wakes earlier would at once wait for a lock that this thread holds. Until the notifications are
+// written, the thread holds the read lock of the rwlock below, so that no channel is closed.
 static __thread int owed[16];
 static __thread unsigned owes;
 static pthread_rwlock_t descriptors = PTHREAD_RWLOCK_INITIALIZER;
@@ -624,7 +624,7 @@ static void complete(const struct host *h, uint32_t num, int receive, const stru
 	unlock(&q->lock);
 }
 
-// Completes a request of p. The caller has taken the sends of p.
+// Completes a request of p. The caller has locked the send queue of p.
 static inline void complete_send(const struct host *h, struct sqp *p, const struct ibv_wc *wc, uint64_t due,
 	uint32_t slot)
 {
@@ -947,9 +947,9 @@ out:
 	return mine->status == IBV_WC_SUCCESS ? DONE : BROKEN;
 }
 
-// Executes the posted requests of p as far as possible. The caller has taken the sends of p. h is
-// the process of p, and o the process of its peer; one of them is this process. Reports which of
-// the two queue pairs must move to ERR.
+// Executes the posted requests of p as far as possible. The caller has locked the send queue of p.
+// h is the process of p, and o the process of its peer; one of them is this process. Reports which
+// of the two queue pairs must move to ERR.
 static void run(const struct host *h, struct sqp *p, const struct host *o, int *mine_broken, int *theirs_broken)
 {
 	struct sqp *q = &o->seg->qp[p->peer_num % MAX_QP];
@@ -1012,7 +1012,8 @@ static void feed(struct qp *q)
 		progress(q->peer, p, &lp.hosts[0]);
 }
 
-// Executes the posted requests of q as far as possible, and releases the lock of begin_post.
+// Executes the posted requests of q as far as possible, and releases the lock that begin_post has
+// returned.
 static void end_post(struct qp *q, lock_t *held)
 {
 	const struct host *me = &lp.hosts[0];

@@ -43,7 +43,7 @@ func (m Mutant) String() string {
 	return fmt.Sprintf("%s:%d %s: %s", m.File, m.Line, m.Func, m.What())
 }
 
-// What describes the change, without file and line.
+// What returns a description of the change, without file and line.
 func (m Mutant) What() string {
 	if m.Hole != "" {
 		return "hole: " + m.Hole
@@ -84,9 +84,9 @@ func (m Mutant) hash(seed uint64) uint64 {
 // leastPerFile is the least number of mutants of each file in the sample.
 const leastPerFile = 2
 
-// sampled returns the fixed sample: all holes, and of the other mutants those with the lowest
-// hashes, but at least leastPerFile of each file. So an edit of one function does not change the
-// sample of another function.
+// sampled returns the fixed sample. It contains all mutants made by hand. Of the other mutants it
+// contains those with the lowest hashes, but at least leastPerFile of each file. So an edit of one
+// function does not change the sample of another function.
 func sampled(list []Mutant, seed uint64, perMille int) []Mutant {
 	first := map[string][]uint64{} // by file
 	for _, m := range list {
@@ -225,7 +225,8 @@ func withoutComments(src []byte) string {
 
 // diff returns the lines that contain a change, with the change written as [-old-]{+new+}. The
 // change replaces src[start:end] by replacement. If these lines occur more than once in
-// src[low:high], diff also returns lines before them, as many as make the whole unique.
+// src[low:high], diff also returns lines before them, as many as are needed to make the returned
+// text unique.
 func diff(src string, low, high, start, end int, replacement string) string {
 	lineStart := func(at int) int { return max(low, strings.LastIndexByte(src[:at], '\n')+1) }
 	from, to := lineStart(start), high

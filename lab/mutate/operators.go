@@ -103,7 +103,8 @@ func (g *generator) firstTurn(body *ast.BlockStmt) {
 	g.replace(body.Rbrace, body.Rbrace, "; break ")
 }
 
-// cases negates the conditions of a switch without a tag. In a switch with a tag it drops values.
+// cases negates the conditions of a switch without a tag. In a switch with a tag it deletes values
+// of the cases.
 func (g *generator) cases(s *ast.SwitchStmt) {
 	for _, c := range s.Body.List {
 		clause := c.(*ast.CaseClause)
@@ -262,8 +263,8 @@ func (g *generator) statements(list []ast.Stmt) {
 	}
 }
 
-// isLocking reports whether a call takes or releases a lock. Without such a call everything hangs,
-// which says nothing about the tests.
+// isLocking reports whether a call acquires or releases a lock. Without such a call everything
+// hangs, which says nothing about the tests.
 func isLocking(x ast.Expr) bool {
 	call, ok := x.(*ast.CallExpr)
 	if !ok {
@@ -279,10 +280,10 @@ func isLocking(x ast.Expr) bool {
 	return slices.Contains([]string{"Lock", "Unlock", "RLock", "RUnlock", "unlock", "unlockLater", "panic"}, name)
 }
 
-// declaration mutates constants and variables at package level. A table, a variable with a
-// composite literal, is copied as functions are: its entries are deleted, or get the value of the
-// next entry. Each other mutant needs its own program. Numbers that depend on iota are only names,
-// so they are not mutated.
+// declaration mutates constants and variables at package level. A variable whose value is a
+// composite literal is a table. It is copied for each of its mutants, as functions are: its entries
+// are deleted, or get the value of the next entry. Each other mutant needs its own program. Numbers
+// that depend on iota are only names, so they are not mutated.
 func (g *generator) declaration(d *ast.GenDecl) {
 	if d.Tok != token.VAR && d.Tok != token.CONST {
 		return

@@ -19,7 +19,7 @@ import (
 // run on the unbroken code.
 const mutantEnv = "GODAT_MUTANT"
 
-// With the value reaching in mutantEnv, no mutant runs. Instead, each function that is called
+// If mutantEnv contains the value reaching, no mutant runs. Instead, each function that is called
 // writes the numbers of its mutants to the file that reachedEnv names.
 const (
 	reaching   = -1

@@ -10,9 +10,9 @@ import (
 // The programs under test call package net, or packages that call package net, such as net/http. So
 // package net is built with three hooks. A file that is added to the package under test sets them.
 
-// netHooks are insertions into files of package net. The field text is inserted after the code that
-// the field before contains.
-var netHooks = []struct{ file, before, text string }{
+// netHooks are insertions into files of package net. Each text is inserted after the code in the
+// field anchor.
+var netHooks = []struct{ file, anchor, text string }{
 	{"dial.go", "func (d *Dialer) DialContext(ctx context.Context, network, address string) (Conn, error) {\n" +
 		"\tctx, cancel := d.dialCtx(ctx)\n\tdefer cancel()\n",
 		"\tif DialHook != nil && len(network) >= 3 && network[:3] == \"tcp\" {\n" +
@@ -62,10 +62,10 @@ func hookedNet(goroot, dir string, replaced map[string]string) error {
 			}
 			text = string(b)
 		}
-		if strings.Count(text, h.before) != 1 {
-			return fmt.Errorf("net/%s has not one %q", h.file, h.before)
+		if strings.Count(text, h.anchor) != 1 {
+			return fmt.Errorf("net/%s has not one %q", h.file, h.anchor)
 		}
-		texts[h.file] = strings.Replace(text, h.before, h.before+h.text, 1)
+		texts[h.file] = strings.Replace(text, h.anchor, h.anchor+h.text, 1)
 	}
 	texts["dial.go"] += netVars
 	for name, text := range texts {

@@ -72,7 +72,8 @@ func (r row) all(devices []string) (list []difference) {
 	return list
 }
 
-// again runs each test that differs without a known reason twice more, alone.
+// again runs some tests twice more, each alone: the tests that differ from TCP without a known
+// reason.
 func (r *row) again(bin, device string, log io.Writer) {
 	if device == "" {
 		return

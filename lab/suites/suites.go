@@ -12,8 +12,8 @@ type suite struct {
 
 type edit struct{ file, old, new string }
 
-// halfCloser is the interface of a connection that most tests of package net need of a
-// *net.TCPConn.
+// halfCloser is an interface with those methods of *net.TCPConn that most tests of package net
+// need.
 const halfCloser = "interface{ net.Conn; CloseWrite() error }"
 
 // suites lists the suites to run, roughly the short ones first. go.mod contains their versions.

@@ -300,8 +300,8 @@ func batchCverbs(w work) (run, error) {
 	return c.end(), nil
 }
 
-// manyCverbs posts and polls in turns, as a loop over many connections does. When a poll has made
-// room, the next requests are posted together with the next poll.
+// manyCverbs posts and polls in turn, as a program with many connections does. When a poll has
+// returned completions, the next requests and the next poll are one call.
 func manyCverbs(w work) (run, error) {
 	each := (window + w.Ends - 1) / w.Ends
 	ends := make([]*end, w.Ends)

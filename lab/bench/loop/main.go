@@ -28,8 +28,8 @@ var kinds = map[string]kind{
 	"ping": kindPing, "rate": kindRate, "batch": kindBatch, "many": kindMany,
 }
 
-// work describes the work of a loop. A ping-pong takes at least 1,000 samples, unless that takes
-// more than 5 s.
+// work describes the work of a loop. A ping-pong runs until it has at least 1,000 samples, but not
+// longer than 5 s.
 type work struct {
 	Kind    kind
 	Size    int  // bytes of a message
@@ -129,7 +129,7 @@ func newClock(w work) *clock {
 	return &clock{w: w, samples: make([]uint32, 0, 1<<20), begin: time.Now()}
 }
 
-// round records the end of a round, and reports whether the loop must end.
+// round records the end of a ping-pong's round, and reports whether the ping-pong must end.
 func (c *clock) round() bool {
 	t := time.Since(c.begin)
 	if t >= c.w.Warmup && len(c.samples) < cap(c.samples) {
@@ -144,8 +144,8 @@ func (c *clock) round() bool {
 	return t >= c.w.Warmup+c.w.Time && (len(c.samples) >= rounds || t >= c.w.Warmup+longest)
 }
 
-// over does for other loops what round does for a ping-pong. The argument done is the number of
-// operations so far.
+// over reports whether a loop other than a ping-pong must end. It also starts the measurement when
+// the warm-up is over. The argument done is the number of operations so far.
 func (c *clock) over(done uint64) bool {
 	t := time.Since(c.begin)
 	if c.start == 0 && t >= c.w.Warmup {

@@ -12,8 +12,8 @@ type player interface {
 	awaitMessage() (slot uint64, err error)
 }
 
-// pingPong plays until the time of w is over. With one thread, one goroutine plays both ends in
-// turn. With two, each end has its own goroutine.
+// pingPong sends messages back and forth until the time in w is over. With one thread, one
+// goroutine handles both ends in turn. With two threads, each end has its own goroutine.
 func pingPong(w work, a, b player) (run, error) {
 	for i := range uint64(recvs) {
 		if err := errors.Join(a.postReceive(i), b.postReceive(i)); err != nil {
@@ -56,8 +56,8 @@ func pingPong(w work, a, b player) (run, error) {
 	return r, nil
 }
 
-// answer answers one message. If stop is set when the message comes, answer sends no answer, and
-// the result last is true.
+// answer waits for a message and sends one back. If stop is set when the message comes, it sends
+// nothing back, and its result last is true.
 func answer(p player, stop *atomic.Bool) (last bool, err error) {
 	slot, err := p.awaitMessage()
 	if err != nil || stop.Load() {

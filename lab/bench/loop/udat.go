@@ -173,7 +173,7 @@ func (e *endpoint) postWrite(cookie udat.Cookie, size int, flags udat.Completion
 	return e.ep.PostRDMAWrite(iov[:], cookie, e.peer.mem.RMRTriplet(maxSize, size), flags)
 }
 
-// reap takes the completions that have arrived, without waiting, and returns their number.
+// reap dequeues the completions that have arrived, without waiting, and returns their number.
 func (e *endpoint) reap() (int, error) {
 	n, err := e.dto.DequeueBatch(e.got)
 	if errors.Is(err, udat.ErrQueueEmpty) {

@@ -15,7 +15,7 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// patience is how long connecting and each wait for an event may take.
+// patience limits the time to connect, and each wait for an event.
 const patience = 30 * time.Second
 
 // stream is an end that uses a net.Conn.
@@ -124,8 +124,9 @@ func dialTCP(w *work, address string) (end, error) {
 	return newStream(c, w), nil
 }
 
-// unpace gives a socket the congestion control that udat's own connections within a host have. A
-// host's may be BBR, which paces: then the streams' ratios would show only this.
+// unpace gives a socket the congestion control that udat's own connections within a host have. The
+// host's default may be BBR, which paces its packets. Then the ratios of the streams would only
+// show this pacing.
 func unpace(_, _ string, c syscall.RawConn) error {
 	if runtime.GOOS != "linux" {
 		return nil
@@ -138,7 +139,7 @@ func unpace(_, _ string, c syscall.RawConn) error {
 	return errors.Join(err, refused)
 }
 
-// polled is a TCP connection that does not park to read: it calls read again and again.
+// polled is a TCP connection whose reader does not park: it calls read again and again.
 type polled struct {
 	*stream
 	raw syscall.RawConn

@@ -167,7 +167,7 @@ func newCaller(e end) *caller {
 
 func (c *caller) receive() error { return <-c.answers }
 
-// serve plays the peer's part until the connection ends.
+// serve answers each message with a message. In the loop write it waits until the connection ends.
 func serve(e end, loop string) error {
 	defer e.close()
 	if loop == "write" {
@@ -184,7 +184,7 @@ func serve(e end, loop string) error {
 }
 
 // measure runs the loop and prints the figures. If peer is not nil, the calling goroutine also
-// plays the peer's part of each round trip.
+// answers at the peer's end, in each round trip.
 func (w *work) measure(e, peer end, loop string) error {
 	out := make(map[string]float64)
 	begin := time.Now()

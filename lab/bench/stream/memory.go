@@ -26,8 +26,9 @@ type shared struct {
 
 const over = 1 << 63 // value of line.n that means that the end has closed
 
-// memory is an end that only counts messages in shared memory, the least that a polling library in
-// Go can do. The time of a round trip beyond the field wire is the cost of Go's runtime.
+// memory is an end that only counts messages, in shared memory. A polling library in Go cannot do
+// less. A message takes the time in the field wire. The rest of a round trip is the cost of Go's
+// runtime.
 type memory struct {
 	mine, peers *line
 	got         uint64

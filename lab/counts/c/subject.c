@@ -115,7 +115,7 @@ static void open_pair(struct end *x, struct end *y, struct ibv_cq *cq)
 	connect_to(y, x);
 }
 
-// On each of N connections: a receive, a Send and their completions.
+// Posts a receive and a Send on each of N connections, and polls their completions.
 static void exchange(void)
 {
 	struct ibv_wc wc[BURST];

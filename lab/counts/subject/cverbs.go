@@ -21,9 +21,10 @@ type queuePair struct {
 	wcs  [1]cverbs.WC
 }
 
-// ofCverbs returns an operation on ordinary queues: "post", "poll", "receive", "exchange" or
-// "turn". "domain post" is a post with queues in a thread domain, and "extended post" one on an
-// extended queue pair; "poll" and "receive" can have the same prefixes.
+// ofCverbs returns the operation with this name: "post", "poll", "receive", "exchange" or "turn".
+// These use ordinary queues. With the prefix "domain", such as "domain post", the queues are in a
+// thread domain. With the prefix "extended", the queue pair is an extended one. "post", "poll" and
+// "receive" can have these prefixes.
 func ofCverbs(name string, n int) (o operation, err error) {
 	v, err := openVerbs()
 	if err != nil {
@@ -42,14 +43,14 @@ func ofCverbs(name string, n int) (o operation, err error) {
 	}
 	switch plain {
 	case "post":
-		return operation{do: a.posts, settle: a.polls}, nil
+		return operation{do: a.posts, settle: a.pollEach}, nil
 	case "poll":
-		return operation{prepare: a.posts, do: a.polls}, nil
+		return operation{prepare: a.posts, do: a.pollEach}, nil
 	case "receive":
 		return operation{do: a.receives, settle: func(n int) {
 			b.posts(n)
-			a.polls(n)
-			b.polls(n)
+			a.pollEach(n)
+			b.pollEach(n)
 		}}, nil
 	}
 	return o, errUnknown("cverbs", name)
@@ -69,8 +70,8 @@ func (e *queuePair) receives(n int) {
 	}
 }
 
-// polls takes n completions, one at a time.
-func (e *queuePair) polls(n int) {
+// pollEach polls for n completions, one at a time.
+func (e *queuePair) pollEach(n int) {
 	for n > 0 {
 		got, err := e.cq.Poll(e.wcs[:])
 		check(err)
@@ -159,8 +160,8 @@ func (v verbs) pair(kind string, cq *cverbs.CQ) (a, b *queuePair, err error) {
 }
 
 // exchanges returns an operation that does a receive, a Send and their completions on each of n
-// connections, all on one completion queue. "exchange" makes a call for each post, "turn" one call
-// of [cverbs.Turn] for all posts.
+// connections, all on one completion queue. The operation "exchange" makes a call for each post.
+// The operation "turn" makes one call of [cverbs.Turn] for all posts.
 func (v verbs) exchanges(name string, n int) (o operation, err error) {
 	cq, err := v.ctx.CreateCQ(4*n, nil, 0)
 	if err != nil {

@@ -1,5 +1,6 @@
-// Command subject repeats one operation between two marks, for lab/counts: subject LAYER OPERATION.
-// With -allocs it prints instead how many allocations one operation makes.
+// Command subject repeats one operation for lab/counts. Breakpoints tell lab/counts where to begin
+// and end counting. Usage: subject LAYER OPERATION. With -allocs the command prints instead how
+// many allocations one operation makes.
 package main
 
 import (
@@ -18,16 +19,16 @@ const (
 	warmUp  = 32 // uncounted regions before each of them
 )
 
-// operation is the operation to count. The tracer counts during a region, which is one call of do:
-// n operations between two marks. The function prepare, unless nil, is called before each region,
-// and does what the n operations need. The function settle, unless nil, is called after the region,
-// and takes the completions that are left.
+// operation is the operation to count. A region is one call of the function do, which performs n
+// operations, and the tracer counts during regions. The function prepare, unless nil, is called
+// before each region, and does what the n operations need. The function settle, unless nil, is
+// called after the region, and takes the completions that are left.
 type operation struct {
 	do, prepare, settle func(n int)
 }
 
-// layers returns for each layer the function that makes its operations. The argument n is the
-// number of operations between two marks.
+// layers contains the function of each layer that makes its operations. The argument n is the
+// number of operations in one call of operation.do.
 var layers = map[string]func(name string, n int) (operation, error){
 	"cverbs":  ofCverbs,
 	"udat":    ofUdat,
@@ -71,8 +72,8 @@ func (o *operation) region(n int, mark func()) {
 	}
 }
 
-// allocations returns the mean number of allocations of an operation. It counts only within
-// regions.
+// allocations returns the mean number of allocations of an operation. It counts only during calls
+// of do.
 func (o *operation) allocations(n int) float64 {
 	const rounds = 100
 	var before, after runtime.MemStats

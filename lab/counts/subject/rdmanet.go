@@ -7,8 +7,8 @@ import (
 	"github.com/godat/godat/rdmanet"
 )
 
-// ofRdmanet returns the operation Write of 64 bytes, on a connection with both ends in this
-// process.
+// ofRdmanet returns an operation that writes 64 bytes to a connection. Both ends of the connection
+// are in this process.
 func ofRdmanet(name string, _ int) (o operation, err error) {
 	l, err := (&rdmanet.ListenConfig{Device: "loop0"}).Listen(context.Background(), "rdma", ":0")
 	if err != nil {

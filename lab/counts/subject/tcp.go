@@ -7,8 +7,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// ofTCPDevice returns the operation round trip on the device tcp: two Sends, and taking the two
-// messages. Both ends poll, in one thread.
+// ofTCPDevice returns the operation roundTrip on the device tcp: each end sends a message, and the
+// other end receives it. Both ends poll, in one thread.
 func ofTCPDevice(name string, _ int) (o operation, err error) {
 	if name != roundTrip {
 		return o, errUnknown("tcp", name)
@@ -22,7 +22,7 @@ func ofTCPDevice(name string, _ int) (o operation, err error) {
 	b.receives(1)
 	message := func(from, to *endpoint) {
 		check(from.ep.PostSend(from.triplets[:], 0, udat.CompletionSuppress))
-		to.takes(1)
+		to.takeEach(1)
 		to.receives(1)
 	}
 	return operation{do: func(n int) {
@@ -35,7 +35,7 @@ func ofTCPDevice(name string, _ int) (o operation, err error) {
 
 const roundTrip = "round trip"
 
-// ofTCP returns the operation round trip with Go's net package.
+// ofTCP returns the operation roundTrip with Go's net package.
 func ofTCP(name string, _ int) (o operation, err error) {
 	if name != roundTrip {
 		return o, errUnknown("TCP", name)

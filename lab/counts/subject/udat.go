@@ -45,22 +45,22 @@ func ofUdat(name string, n int) (o operation, err error) {
 	a, b := d.pair()
 	switch name {
 	case "post":
-		return operation{do: a.posts, settle: a.takes}, nil
+		return operation{do: a.posts, settle: a.takeEach}, nil
 	case "event": // with n = 1, so that the event comes from the device
-		return operation{prepare: a.posts, do: a.takes}, nil
+		return operation{prepare: a.posts, do: a.takeEach}, nil
 	case "queued":
 		return operation{prepare: func(n int) {
 			a.posts(n + 1)
-			a.takes(1) // also moves the other events to the EVD's queue
-		}, do: a.takes}, nil
+			a.takeEach(1) // also moves the other events to the EVD's queue
+		}, do: a.takeEach}, nil
 	case "wait":
 		a.wait = true
-		return operation{prepare: a.posts, do: a.takes}, nil
+		return operation{prepare: a.posts, do: a.takeEach}, nil
 	case "receive":
 		return operation{do: a.receives, settle: func(n int) {
 			b.sends(n)
-			a.takes(n)
-			b.takes(n)
+			a.takeEach(n)
+			b.takeEach(n)
 		}}, nil
 	}
 	return o, errUnknown("udat", name)
@@ -173,7 +173,7 @@ func statusError(ev *udat.Event) error {
 	return nil
 }
 
-// accepting returns the operation CR.Accept, with endpoints that prepare has created.
+// accepting returns an operation that calls CR.Accept. The endpoints are created before the count.
 func (d *adapter) accepting() operation {
 	var crs []*udat.CR
 	var ends []*endpoint
@@ -225,8 +225,8 @@ func (e *endpoint) receives(n int) {
 	}
 }
 
-// takes takes n completions, one at a time.
-func (e *endpoint) takes(n int) {
+// takeEach takes n completions, one at a time.
+func (e *endpoint) takeEach(n int) {
 	for range n {
 		var ev udat.Event
 		var err error

@@ -119,7 +119,8 @@ func (e *end) received(size int) (udat.Event, error) {
 	return ev, err
 }
 
-// done waits for the end of a request that was posted with the given result.
+// done waits until a request has completed. The argument posted is the error that the post has
+// returned, or nil.
 func (e *end) done(posted error) error {
 	if posted != nil {
 		return posted

@@ -18,7 +18,7 @@ import (
 	"strings"
 )
 
-// tcp precedes the address of an adapter of the tcp fabric.
+// tcp is the prefix of addresses that select the tcp fabric.
 const tcp = "tcp:"
 
 // program has the functions of a program, one for each role.

@@ -81,9 +81,9 @@ func (t *talk) swaps(all ...[]byte) error {
 	return nil
 }
 
-// meet connects an endpoint: as the server if requests is not nil, else as the client. The
-// parameter again is true if the server has accepted a connection before, and may not be listening
-// yet.
+// meet connects an endpoint. It is the server if requests is not nil, else the client. If the
+// argument again is true, the server has accepted a connection before and may not be listening
+// again yet. Then meet retries.
 func (e *end) meet(ep *udat.EP, requests *udat.EVD, addr netip.Addr, again bool) error {
 	if requests != nil {
 		if err := e.accept(requests, ep); err != nil {

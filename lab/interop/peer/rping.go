@@ -21,7 +21,7 @@ const (
 	rpingMessage = 16
 )
 
-// Where things are in the end's memory.
+// Offsets in the end's memory.
 const (
 	source = iota * rpingSize // the client's text
 	sink                      // what the server has written, or read

@@ -34,7 +34,7 @@ func setupSizes(e *end) (sizes []int, err error) {
 	return sizes, nil
 }
 
-// setupData returns the private data of a message of the kind, of n bytes.
+// setupData returns n bytes of private data for a message of the given kind.
 func setupData(kind byte, n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -178,7 +178,8 @@ func (e *end) setupAnswered(ep *udat.EP, i, n int) error {
 	return e.disconnect(ep)
 }
 
-// setupSame compares private data. Where its length is unknown, zeroes may follow.
+// setupSame compares private data. If padded is true, the length of the received data is unknown,
+// and zeroes may follow it.
 func setupSame(got []byte, padded bool, want []byte) error {
 	if padded {
 		got = got[:min(len(got), len(want))]

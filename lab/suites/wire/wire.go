@@ -1,5 +1,5 @@
 // Package wire replaces TCP connections by connections of package rdmanet. Command suites adds a
-// file to each package under test that sets the hooks of package net to Dial and Listen: see
+// file to each package under test. That file sets the hooks of package net to Dial and Listen: see
 // hook.go in lab/suites.
 package wire
 
