@@ -89,7 +89,8 @@ func (r *row) values(series string) (all []float64) {
 }
 
 // ratios returns the ratio of two series for each round that has a value of both. The two values of
-// a round are measured one soon after the other. So if the machine slows down, it slows down both.
+// a round are measured one shortly after the other. So a change of the machine's speed affects
+// both.
 func (r *row) ratios(series, peer string) (all []float64) {
 	for _, round := range r.Rounds {
 		v, ok := round[series]

@@ -210,8 +210,9 @@ func readRecords(rules []ruleLine, paths []string) (proofs map[string]proof, unk
 	return proofs, unknown, nil
 }
 
-// duty reports whether an ID names a gap to bridge, a mapping, or a conflict of sources. The table
-// does not count these IDs, because other rules state what the library does about each of them.
+// duty reports whether an ID names not a rule but a gap (GAP-), a mapping (V-), or a conflict of
+// sources (C-). The table does not count these IDs, because other rules state what the library does
+// about each of them.
 func duty(id string) bool {
 	for _, prefix := range []string{"GAP-", "V-", "C-"} {
 		if strings.HasPrefix(id, prefix) {

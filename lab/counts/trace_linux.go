@@ -219,7 +219,7 @@ func whenStuck(steps *atomic.Int64, onStuck func()) (end func()) {
 }
 
 // freeze stops all threads except tid. It returns the signal that each thread must get when it
-// continues. The thread tid steps so slowly that Go's monitor would take it for blocked and start
+// continues. The thread tid steps so slowly that Go's monitor would consider it blocked and start
 // other threads.
 func (t *tracer) freeze(tid int) (map[int]unix.Signal, error) {
 	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", t.pid))

@@ -51,9 +51,9 @@ func unitTests(tests []string) func(*round) error {
 }
 
 // verdictOf reads the output of a test that is named name. A test has passed on the device if its
-// subtest for the device has passed. A test without such a subtest must have passed itself, and
-// must not have skipped all of its subtests. The result skipped lists the skipped subtests, which
-// test what the device lacks.
+// subtest for the device has passed. A test without subtests for devices must have passed
+// itself, and must not have skipped all of its subtests. The result skipped lists the skipped
+// subtests, which test what the device lacks.
 func verdictOf(out, name, device string) (passed bool, skipped []string) {
 	parts := map[string][]string{}
 	for _, m := range subtestVerdict.FindAllStringSubmatch(out, -1) {

@@ -23,8 +23,8 @@ import (
 )
 
 // Bounds of the memory of a server under abuse, in bytes. The server is started with the limit
-// datperfCases for the memory of cases. Everything else that clients make the server use must stay
-// below datperfElse; SECURITY.md states this bound.
+// datperfCases for the memory of cases. Everything else that clients make the server use must not
+// exceed datperfElse; SECURITY.md states this bound.
 const (
 	datperfCases = 64 << 20
 	datperfElse  = 32 << 20

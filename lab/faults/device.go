@@ -159,14 +159,15 @@ func overTCP(s scenario) scenario {
 	return s
 }
 
-// onTCP adds the rounds for two hosts on tcp to a row for two hosts.
+// onTCP returns a row for two hosts that also runs between two hosts on tcp, with the same numbers
+// of rounds.
 func onTCP(s scenario) scenario {
 	s.rounds["tcphosts"] = s.rounds["cable"]
 	return s
 }
 
-// outlived returns the function of a scenario: it calls act. After act has returned, the traffic
-// must go on within the time limit.
+// outlived returns the function of a scenario. The function calls act. After act has returned, the
+// traffic must go on within the time limit.
 func outlived(limit time.Duration, act func(*round) error) func(*round) error {
 	return func(r *round) error {
 		if err := act(r); err != nil {

@@ -35,8 +35,8 @@ const (
 
 const maxLinks = 16
 
-// counts are the progress of an end. If they are in a file, they remain after the process has
-// ended.
+// counts contains how many messages an end has sent, completed and received on each link. If the
+// counts are in a file, they remain after the process has ended.
 type counts struct {
 	values [maxLinks][countFields]atomic.Uint64
 	file   *os.File // nil: the counts are in no file
@@ -351,7 +351,8 @@ func (e *end) accept(ev *udat.Event) {
 	}
 }
 
-// completed passes a completion to the link and the queue in its cookie, and checks the cookie.
+// completed checks the cookie of a completion, and passes the completion to the link and the queue
+// that the cookie names.
 func (e *end) completed(ev *udat.Event) {
 	l := e.linkOf(ev.EP)
 	queue, serial := uint64(ev.Cookie)>>48&0xff, uint64(ev.Cookie)&(1<<48-1)

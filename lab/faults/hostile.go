@@ -439,8 +439,8 @@ func longSends(k *attack) error {
 	return nil
 }
 
-// noReceive sends to an endpoint without receives, and leaves. On iWARP nothing waits: a message
-// without a receive ends the connection.
+// noReceive sends to an endpoint without receives. The Sends wait, and noReceive disconnects. On
+// iWARP they do not wait: a message without a receive ends the connection.
 func noReceive(k *attack) error {
 	if err := k.connected(); err != nil {
 		return err

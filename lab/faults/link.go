@@ -120,7 +120,7 @@ func (l *link) postRecv(slot uint64) error {
 	return err
 }
 
-// established begins the traffic. The connecting end sends hello first, as iWARP requires.
+// established begins the traffic. The connecting end sends the first message, as iWARP requires.
 func (l *link) established() {
 	if l.up || l.ended != 0 {
 		l.problem("ESTABLISHED comes twice or after the end")

@@ -47,7 +47,8 @@ func soakSlack(name string, first int) int {
 
 // soak mixes load with connects and disconnects, while the links of the round carry traffic. Each
 // cycle connects, reads and writes, registers, disconnects in one of three ways, and frees. Every
-// tenth cycle also makes new adapters. What the process and the kernel have in use must stay flat.
+// tenth cycle also makes new adapters. The resources that the process and the kernel use must not
+// grow.
 func soak(r *round) error {
 	began := time.Now()
 	var samples []sample

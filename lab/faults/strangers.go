@@ -97,7 +97,7 @@ func (s *strangers) close() (err error) {
 	return err
 }
 
-// id makes an id, which leave closes.
+// id creates a CMID, which leave closes.
 func (s *strangers) id() (*cverbs.CMID, error) {
 	id, err := s.ch.CreateID(cverbs.PortSpaceTCP)
 	if err == nil {

@@ -20,7 +20,7 @@ import (
 
 // many returns a number of connections or calls, which depends on the fabric. It returns mem on
 // mem0, and loop on loop0 and tcp. It returns vm on the virtual machine's soft-RoCE device, and
-// half of vm on its soft-iWARP device.
+// half of vm on its soft-iWARP device. A short run gets fewer.
 func (r *round) many(mem, loop, vm int) int {
 	n := map[string]int{"mem": mem, "loop": loop, "tcp": loop, "rxe": vm, "siw": vm / 2}[r.kind]
 	if r.short {
@@ -227,7 +227,7 @@ func (p patient) Write(b []byte) (total int, err error) {
 	}
 }
 
-// deadlines moves the deadlines of a stream at random: not a byte is lost or doubled.
+// deadlines moves the deadlines of a stream at random. No byte may be lost or doubled.
 func deadlines(r *round) error {
 	p, err := r.partner("traffic", 0)
 	if err != nil {

@@ -34,7 +34,7 @@ func ownMemory(r *round) error {
 	return nil
 }
 
-// Sizes of memoryLimits: each of its connections wants two buffers.
+// Sizes for memoryLimits. Each of its connections asks for two buffers.
 const (
 	spareMemory  = 184 << 20 // additional address space of the process: room for two buffers and for the process itself
 	wantedBuffer = 64 << 20

@@ -354,7 +354,7 @@ func (c *program) finish(p *process.Process, end string, server bool) error {
 func said(p *process.Process) string { return p.Stderr.String() + p.Stdout.String() }
 
 // complaints are texts that programs print when something has failed. ofDapltest are further texts
-// of dapltest, which exits with status 0 even then.
+// of dapltest, which exits with status 0 even if something has failed.
 var (
 	complaints = []string{"FAILED", "Result: FAIL", "failed in file", "data mismatch", "data miscompare"}
 	ofDapltest = []string{"arning", "rror", "fails", "failed", "mismatch", "retrying", "imed out", "unexpected"}

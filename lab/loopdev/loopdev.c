@@ -405,8 +405,8 @@ static struct host *host_of(int pid, int fd)
 	return h;
 }
 
-// Drops a reference. The last one unmaps the memory of the other process and closes the copies of
-// its descriptors.
+// Drops a reference. Dropping the last reference unmaps the memory of the other process and closes
+// the copies of its descriptors.
 static void put_host(struct host *h)
 {
 	if (!h || h == &lp.hosts[0])
@@ -999,7 +999,8 @@ static void progress(const struct host *h, struct sqp *p, const struct host *o)
 		to_error(h, p, num);
 }
 
-// Executes the peer's requests if one of them waits for a receive or for the state of q.
+// Executes the peer's requests if one of them waits for a receive, or for a state of q in which q can
+// receive.
 static void feed(struct qp *q)
 {
 	struct sqp *p;

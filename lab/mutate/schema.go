@@ -26,7 +26,7 @@ const (
 	reachedEnv = "GODAT_MUTANT_REACHED"
 )
 
-// chooser is a file that is added to each package.
+// chooser is the source of a file that is added to each mutated package.
 const chooser = `package %s
 
 import (

@@ -28,8 +28,8 @@ var kinds = map[string]kind{
 	"ping": kindPing, "rate": kindRate, "batch": kindBatch, "many": kindMany,
 }
 
-// work describes the work of a loop. A ping-pong runs until it has at least 1,000 samples, but not
-// longer than 5 s.
+// work describes the work of a loop. If a ping-pong has fewer than 1,000 samples when its
+// time is over, it continues until it has them, or until 5 s are over.
 type work struct {
 	Kind    kind
 	Size    int  // bytes of a message

@@ -27,8 +27,8 @@ type operation struct {
 	do, prepare, settle func(n int)
 }
 
-// layers contains the function of each layer that makes its operations. The argument n is the
-// number of operations in one call of operation.do.
+// layers maps each layer to the function that makes the operations of the layer. The argument n is
+// the number of operations in one call of operation.do.
 var layers = map[string]func(name string, n int) (operation, error){
 	"cverbs":  ofCverbs,
 	"udat":    ofUdat,
