@@ -36,7 +36,7 @@ type ruleLine struct {
 	id, meaning, notApplicable string
 }
 
-// proof maps each fabric to the set of tests that prove a rule there.
+// proof maps each fabric to the set of tests that prove a rule on this fabric.
 type proof map[string]map[string]bool
 
 func main() {
@@ -139,7 +139,8 @@ func readRules(path string) ([]ruleLine, error) {
 	return rules, err
 }
 
-// readLimits reads why rules cannot be proven on fabrics. The key is "ID fabric".
+// readLimits reads the reasons why rules cannot be proven on some fabrics. The key of a reason is
+// "ID fabric".
 func readLimits(path string, rules []ruleLine) (map[string]string, error) {
 	limits := map[string]string{}
 	err := eachLine(path, func(_ int, f []string) error {

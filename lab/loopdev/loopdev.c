@@ -999,8 +999,8 @@ static void progress(const struct host *h, struct sqp *p, const struct host *o)
 		to_error(h, p, num);
 }
 
-// Executes the peer's requests if one of them waits for a receive, or for a state of q in which q can
-// receive.
+// Executes the peer's requests if one of them waits for a receive, or for a state of q in which q
+// can receive.
 static void feed(struct qp *q)
 {
 	struct sqp *p;

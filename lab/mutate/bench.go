@@ -129,8 +129,7 @@ func (b *bench) generated(file string) string {
 
 var complaint = regexp.MustCompile(`(?m)^(\S+\.go):(\d+):\d+: (.*)$`)
 
-// overlay writes the overlay of a program, which maps each file that is to be replaced to the file
-// to use instead.
+// overlay writes the overlay of a program, which maps each replaced file to its replacement.
 func (b *bench) overlay(p program, replace map[string]string) error {
 	list, err := json.Marshal(map[string]map[string]string{"Replace": replace})
 	if err != nil {

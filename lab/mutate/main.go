@@ -199,8 +199,8 @@ func order(m Mutant) int {
 	return 0
 }
 
-// report prints the survivors, and the sums for each package and for all. It returns false if a
-// mutant survives without an explanation, or if one made by hand does not compile.
+// report prints the survivors, and the sums for each package and for all packages. It returns false
+// if a mutant survives without an explanation, or if a mutant made by hand does not compile.
 func report(mutants []Mutant, explained explanations, l *resultLog) bool {
 	sums := map[string]*sum{}
 	var total sum
