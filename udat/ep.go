@@ -2,9 +2,10 @@ package udat
 
 import "time"
 
-// CreateEP makes an endpoint in UNCONNECTED. The dispatcher recv gets the completions of receives,
-// the dispatcher request those of sends, RDMAs and binds, and the dispatcher connect the connection
-// events. The events for a dispatcher that is nil are discarded. If attr is nil the defaults apply.
+// CreateEP makes an endpoint in UNCONNECTED. The dispatcher recv gets the completions of receives.
+// The dispatcher request gets the completions of sends, RDMAs and binds. The dispatcher connect
+// gets the connection events. The events for a dispatcher that is nil are discarded. If attr is nil
+// the defaults apply.
 //
 // Errors: InvalidHandle if a dispatcher does not accept the stream; InvalidParameter if attributes
 // exceed the limits of the adapter, or if completion flags are not allowed together with the other

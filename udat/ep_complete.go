@@ -33,13 +33,13 @@ func (q *recvQueue) complete(en *inflightEntry, wc *fabric.WC, ev *Event) (after
 		q.ep.obj.ia.windows.invalidated(wc.Imm)
 	}
 	if ev != nil {
-		received(ev, wc)
+		receivedEvent(ev, wc)
 	}
 	return nil
 }
 
-// received sets the fields of the event that describe the received message.
-func received(ev *Event, wc *fabric.WC) {
+// receivedEvent sets the fields of the event that describe the received message.
+func receivedEvent(ev *Event, wc *fabric.WC) {
 	ev.Length = uint64(wc.ByteLen)
 	switch {
 	case wc.Flags&fabric.WCWithInv != 0:

@@ -100,9 +100,9 @@ func (ep *EP) addresses() (local, remote netip.AddrPort) {
 //
 // With a shared receive queue, recvIdle is about the receives that the endpoint has taken from the
 // queue. If the device does not count these receives (SRQInfoSupported lacks SRQInfoAvailable),
-// recvIdle is true only while the endpoint cannot hold receives. That is before it connects or
-// accepts. After the end of the connection it is again so when the device has reported that the
-// endpoint takes no more receives, or when 20 ms have passed.
+// recvIdle is true only while the endpoint cannot hold receives. That is the case before it
+// connects or accepts. After the end of the connection it is the case again when the device has
+// reported that the endpoint takes no more receives, or when 20 ms have passed.
 //
 // Implements: dat_ep_get_status.
 func (ep *EP) GetStatus() (state EPState, recvIdle, requestIdle bool, err error) {
@@ -115,11 +115,11 @@ func (ep *EP) GetStatus() (state EPState, recvIdle, requestIdle bool, err error)
 	return ep.getState(), recvIdle, requestIdle, nil
 }
 
-// RecvQuery returns the number of receives that the endpoint holds and has not completed, and the
-// span of messages that these receives cover, both at the same moment. With a shared receive queue
-// the endpoint holds a receive from the moment when it takes the receive from the queue. If the
-// device does not count these receives (SRQInfoSupported lacks SRQInfoAvailable), both results are
-// ValueUnknown.
+// RecvQuery returns two numbers, both of the same moment. The result allocated is the number of
+// receives that the endpoint holds and has not completed. The result span is the number of messages
+// that these receives cover. With a shared receive queue the endpoint holds a receive from the
+// moment when it takes the receive from the queue. If the device does not count these receives
+// (SRQInfoSupported lacks SRQInfoAvailable), both results are ValueUnknown.
 //
 // Implements: dat_ep_recv_query.
 func (ep *EP) RecvQuery() (allocated, span int, err error) {

@@ -161,7 +161,7 @@ func (e *EVD) dequeue(events []Event, polls int) (int, error) {
 }
 
 // PostSE queues a software event with the payload ev.Software. It returns QueueFull if the queue is
-// full; that is no overflow. ev.Number must be EventSoftware.
+// full; this does not count as an overflow. ev.Number must be EventSoftware.
 //
 // Implements: dat_evd_post_se.
 func (e *EVD) PostSE(ev Event) error {
@@ -315,7 +315,7 @@ func (e *EVD) change(op string, do func()) error {
 }
 
 // ModifyCNO replaces the notification object; nil removes it. Events that came before the call
-// trigger the old object. A trigger that began before the call may still arrive there.
+// trigger the old object. A trigger that began before the call may still arrive at the old object.
 //
 // Implements: dat_evd_modify_cno.
 func (e *EVD) ModifyCNO(cno *CNO) error {

@@ -6,10 +6,10 @@ import (
 )
 
 // LoadUint64 loads the 8 bytes that begin at offset off in the region, atomically and in this
-// host's byte order. It serves to poll memory that a peer writes by RDMA, because such writes make
-// no event at this end. The word is read as a whole, and the program's later reads happen after the
-// load. An ordinary read promises neither, and the compiler may move an ordinary read out of a
-// loop.
+// host's byte order. It is for programs that poll memory that a peer writes by RDMA, because such
+// writes make no event at this end. The word is read as a whole, and the program's later reads
+// happen after the load. An ordinary read promises neither, and the compiler may move an ordinary
+// read out of a loop.
 //
 // A changed value proves that this word has been written, and nothing else. The bytes of one RDMA
 // write may arrive in any order, so a flag at the end of a write does not prove that the payload
