@@ -7,8 +7,9 @@ import (
 )
 
 // EPAttr are the attributes of an endpoint. For a field that is 0 the default applies; [None] is an
-// explicit 0. MaxRDMAReadIn is the exception: there 0 means 0, so that peers get no access that the
-// program has not granted. Counts are of operations, segments or reads; sizes are in bytes.
+// explicit 0. MaxRDMAReadIn is the exception: a 0 in this field means 0, so that peers get no
+// access that the program has not granted. Counts are of operations, segments or reads; sizes are
+// in bytes.
 type EPAttr struct {
 	ServiceType            ServiceType
 	QoS                    QoS

@@ -59,9 +59,9 @@ func (c *CNO) Query() (CNOParam, error) {
 // call may have dequeued its events, and other dispatchers may have events too. Wait does not
 // return a freed dispatcher.
 //
-// When timeout has passed, Wait returns QueueEmpty; 0 polls, and Infinite never expires. When the
-// last dispatcher is freed or the adapter is closed, Wait returns nil without an error. Any number
-// of goroutines may wait; a trigger wakes one of them.
+// When timeout has passed, Wait returns QueueEmpty. If timeout is 0, Wait only polls; the timeout
+// Infinite never expires. When the last dispatcher is freed or the adapter is closed, Wait returns
+// nil without an error. Any number of goroutines may wait; a trigger wakes one of them.
 //
 // Implements: dat_cno_wait.
 func (c *CNO) Wait(timeout time.Duration) (*EVD, error) {
@@ -82,7 +82,7 @@ func (c *CNO) Wait(timeout time.Duration) (*EVD, error) {
 // WaitContext is [CNO.Wait] with a context instead of a timeout. It returns InterruptedCall if ctx
 // is canceled, and QueueEmpty if its deadline passes. errors.Is also matches these errors with
 // context.Canceled and context.DeadlineExceeded. If a trigger came before the call, WaitContext
-// takes it even if ctx has ended.
+// returns its dispatcher even if ctx has ended.
 //
 // Extension.
 func (c *CNO) WaitContext(ctx context.Context) (*EVD, error) {

@@ -141,10 +141,11 @@ func (c *CR) Reject(privateData []byte) error {
 	return nil
 }
 
-// Handoff passes the request to the service point of this adapter that listens on qual. There it is
-// queued as a new CR, and this CR is destroyed. The endpoint that this CR brought, if any, is given
-// back, as by Reject. Errors change nothing: InvalidParameter if no service point listens on qual,
-// InsufficientResources if the dispatcher of that service point is full.
+// Handoff passes the request to the service point of this adapter that listens on qual. That
+// service point queues the request as a new CR, and this CR is destroyed. The endpoint that this CR
+// brought, if any, is given back, as by Reject. Errors change nothing: InvalidParameter if no
+// service point listens on qual, InsufficientResources if the dispatcher of that service point is
+// full.
 //
 // Implements: dat_cr_handoff.
 func (c *CR) Handoff(qual ConnQual) error {

@@ -12,7 +12,7 @@ import (
 // that caused the flush, if the failed work is on the other queue of the queue pair. If no failed
 // work explains the flush within suspectGrace, the connection is broken: the device refused what
 // the peer did, or the link is down. iWARP devices also flush when the peer disconnects, and report
-// the disconnect only later. For iWARP the time is suspectGraceIWARP.
+// the disconnect only later. Therefore the time for iWARP is suspectGraceIWARP.
 const (
 	suspectGrace      = 50 * time.Millisecond
 	suspectGraceIWARP = time.Second
@@ -140,9 +140,9 @@ func (ep *EP) flush(why epCause, event EventNumber, told fabric.ConnEvent) {
 	}
 }
 
-// postDisconnect enters DISCONNECTED and queues the last event of a connection that is in FLUSHING,
-// if it is time: all work that was posted before the end of the connection has completed, or
-// flushWait has passed. It returns false if it is not time yet, and must then be called again;
+// postDisconnect moves an endpoint in FLUSHING to DISCONNECTED and queues the last event of the
+// connection. It does so only if all work that was posted before the end of the connection has
+// completed, or if flushWait has passed. Otherwise it returns false, and must be called again;
 // ep.mu is held.
 func (ep *EP) postDisconnect() (done bool) {
 	c := ep.conn.Load()

@@ -94,7 +94,7 @@ func (ep *EP) modifiable(op string, mask EPField) error {
 }
 
 // withChanges returns a new, unpublished endpoint. It has the values of p in the fields that mask
-// selects, and those of ep in all others.
+// selects, and the values of ep in all other fields.
 func (ep *EP) withChanges(op string, mask EPField, p *EPParam) (*EP, error) {
 	next := &EP{attr: ep.attr, pz: ep.pz, srq: ep.srq, recvEVD: ep.recvEVD, requestEVD: ep.requestEVD,
 		connectEVD: ep.connectEVD}
@@ -144,7 +144,7 @@ func (ep *EP) ensureSink(op string) error {
 	return err
 }
 
-// become copies the values of the endpoint next, which withChanges has made, to ep. It returns the
+// become copies to ep the values of next, an endpoint that withChanges has made. It returns the
 // references that ep held before.
 func (ep *EP) become(op string, mask EPField, next *EP) (uses, error) {
 	ep.mu.Lock()
@@ -176,9 +176,9 @@ func (ep *EP) become(op string, mask EPField, next *EP) (uses, error) {
 	return released, nil
 }
 
-// rebuild replaces the queues and the queue pair of ep by those of the endpoint in the parameter
-// next. It posts the posted receives again on the new queue pair. All locks of ep are held. The old
-// queue pair then makes no more events.
+// rebuild replaces the queues and the queue pair of ep by those of next, an endpoint that
+// withChanges has made. It posts the posted receives again on the new queue pair. After that the
+// old queue pair makes no more events. All locks of ep are held.
 func (ep *EP) rebuild(op string, next *EP) error {
 	if err := ep.recvsFit(op, next); err != nil {
 		return err

@@ -79,9 +79,9 @@ func (ep *EP) Query() (EPParam, error) {
 	}, nil
 }
 
-// addresses returns the two ends of the connection, of the attempt to connect, or of the request
-// for which the endpoint waits; ep.mu is held. If there is none of these, the result local is the
-// adapter's address, and the result remote is zero.
+// addresses returns the addresses of the two ends of the connection, of the attempt to connect, or
+// of the connection request that the endpoint is to answer; ep.mu is held. If there is none of
+// these, the result local is the adapter's address, and the result remote is zero.
 func (ep *EP) addresses() (local, remote netip.AddrPort) {
 	switch ep.getState() {
 	case EPPassiveConnectionPending, EPTentativeConnection:
@@ -95,8 +95,9 @@ func (ep *EP) addresses() (local, remote netip.AddrPort) {
 	return netip.AddrPortFrom(ep.obj.ia.device.Attr().Info.Addr, 0), netip.AddrPort{}
 }
 
-// GetStatus returns the state of the endpoint. recvIdle reports that no receives are in flight,
-// requestIdle that no requests are. Suppressed requests are in flight until they have completed.
+// GetStatus returns the state of the endpoint. recvIdle reports that no receives are in flight.
+// requestIdle reports that no requests are in flight. Suppressed requests are in flight until they
+// have completed.
 //
 // With a shared receive queue, recvIdle is about the receives that the endpoint has taken from the
 // queue. If the device does not count these receives (SRQInfoSupported lacks SRQInfoAvailable),

@@ -58,9 +58,9 @@ func (ia *IA) newEVD(op string, qlen int, streams EVDFlags, cno *CNO) (*EVD, err
 // notification event comes. It then returns the first event on the queue, which may be an older
 // one.
 //
-// timeout counts from the call; 0 polls, and Infinite never expires. A blocked call holds a
-// goroutine. If the previous wait took less than 4 ms, the call on Linux also holds a thread for up
-// to 4 ms; at most half of the processors are used for such calls.
+// timeout counts from the call. If timeout is 0, the call only polls; the timeout Infinite never
+// expires. A blocked call holds a goroutine. If the previous wait took less than 4 ms, the call on
+// Linux also holds a thread for up to 4 ms; at most half of the processors are used for such calls.
 //
 // Errors: TimeoutExpired, with no event dequeued and the number of queued events in nmore;
 // InvalidParameter if threshold is below 1 or above the queue's length, or timeout is negative;

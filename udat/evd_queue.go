@@ -152,16 +152,16 @@ func (e *EVD) deliver(s *source, en *inflightEntry, wc *fabric.WC, places *atomi
 	e.notify(notify)
 }
 
-// settle passes a completion to its owner. If the owner returns a report, settle keeps the report
-// until the dispatcher is unlocked.
+// settle passes a completion to the owner of the work. If the owner returns a function that reports
+// a failure, settle keeps the function until the dispatcher is unlocked.
 func (e *EVD) settle(s *source, en *inflightEntry, wc *fabric.WC, ev *Event) {
 	if after := s.sink.complete(en, wc, ev); after != nil {
 		e.after = append(e.after, after)
 	}
 }
 
-// callerSlot returns the next unused slot of the caller's slice, emptied. It returns nil if no slot
-// is left, or if the ring has earlier events.
+// callerSlot empties the next unused slot of the caller's slice and returns it. It returns nil if
+// no slot is left, or if the ring has earlier events.
 func (e *EVD) callerSlot(to []Event) *Event {
 	if e.taken >= len(to) || e.ring.n > 0 {
 		return nil
@@ -331,15 +331,16 @@ func (e *EVD) post(ev *Event) {
 	e.postLocked(ev)
 }
 
-// postLocked is post for a dispatcher that is locked. It unlocks the dispatcher.
+// postLocked does the same as post, for a dispatcher that the caller has locked. It unlocks the
+// dispatcher.
 func (e *EVD) postLocked(ev *Event) {
 	e.push(ev, true)
 	e.rouse()
 	e.unlock()
 }
 
-// reserve reserves a place on the queue for postReserved. It returns false if no place is free,
-// which is no overflow. Completions that the device has reported occupy places too.
+// reserve reserves a place on the queue for postReserved. It returns false if no place is free;
+// this does not count as an overflow. Completions that the device has reported occupy places too.
 func (e *EVD) reserve() bool {
 	e.mu.Lock()
 	defer e.unlockLater()

@@ -244,9 +244,9 @@ func countOf(n int, kind HandleType) string {
 	return s
 }
 
-// The ranks of the package's locks. A goroutine that holds a lock may acquire only locks that come
-// later in this list. docs/locks.md has the same list, and says what each lock guards. Tests with
-// the build tag lockcheck panic if a goroutine breaks this rule.
+// The ranks of the package's locks. A goroutine that holds a lock may acquire only locks of higher
+// ranks. docs/locks.md has the same table, and says what each lock guards. Tests with the build tag
+// lockcheck panic if a goroutine breaks this rule.
 type (
 	rankCR           struct{}
 	rankServicePoint struct{}

@@ -87,7 +87,7 @@ func (ep *EP) unreserve() {
 
 func (r *RSP) port() uint16 { return r.listener.Addr().Port() }
 
-// takeRequest makes a CR of the request and then destroys the service point, which serves only one
+// takeRequest destroys the service point, which serves only one request, and makes a CR of the
 // request. If the dispatcher is full, takeRequest refuses the request, and the service point
 // continues to listen.
 func (r *RSP) takeRequest(request fabric.Request) bool {
