@@ -48,10 +48,10 @@ func (s *spinning) begin(processors int) bool {
 func (s *spinning) end() { spinners.Add(-1) }
 
 // spinChoice measures whether the calls on a dispatcher wait less if they spin. It compares the
-// average waits of rounds of calls. A wait is measured from the moment when the call blocks until
-// its event comes, so that every cause of a long wait counts: a peer that parks too, processors
-// that wake slowly, and processors with other work, which run a parked thread sooner than a
-// spinning one.
+// average wait of one round of calls with that of another round. A wait is measured from the moment
+// when the call blocks until its event comes, so that every cause of a long wait counts: a peer
+// that parks too, processors that wake slowly, and processors with other work, which run a parked
+// thread sooner than a spinning one.
 type spinChoice struct {
 	parks    bool          // calls park at once, except in a trial
 	trying   bool          // this round is a trial, in which calls do the opposite

@@ -397,17 +397,17 @@ type recvQueue struct {
 type batch[WR any] struct {
 	wrs    []WR
 	sges   []fabric.SGE
-	oneWR  [1]WR // the initial storage of wrs; oneIOV is that of sges
+	oneWR  [1]WR // the initial storage of wrs; oneIOV is the initial storage of sges
 	oneIOV [defaultIOV]fabric.SGE
 }
 
 // watermarks are the high watermarks on the number of receives that an endpoint holds. ep.mu guards
-// all fields but armed.
+// all fields except armed.
 type watermarks struct {
 	armed      atomic.Bool // soft is set and has not fired, or hard is set
 	soft, hard int
 	softArmed  bool
-	passed     bool // the endpoint took more receives from the shared queue than the limit hard
+	passed     bool // the endpoint took more receives from the shared queue than the hard watermark allows
 }
 
 // connection is one connection of an endpoint, or one attempt to connect. Events of an earlier
