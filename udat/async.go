@@ -8,7 +8,7 @@ import (
 )
 
 // asyncEvent queues the DAT event for an asynchronous event of the fabric, and breaks the
-// connections that the fabric's event affects. It waits for the end of Open.
+// connections that the fabric's event affects. It first waits until Open has ended.
 func (ia *IA) asyncEvent(ev fabric.AsyncEvent) {
 	<-ia.opened
 	ia.mu.Lock()

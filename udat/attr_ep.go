@@ -7,8 +7,9 @@ import (
 )
 
 // EPAttr are the attributes of an endpoint. For a field that is 0 the default applies; [None] is an
-// explicit 0. MaxRDMAReadIn is the exception: there 0 means 0, so that peers get no access that the
-// program has not granted. Counts are of operations, segments or reads; sizes are in bytes.
+// explicit 0. MaxRDMAReadIn is the exception: a 0 in this field means 0, so that peers get no
+// access that the program has not granted. Counts are of operations, segments or reads; sizes are
+// in bytes.
 type EPAttr struct {
 	ServiceType            ServiceType
 	QoS                    QoS
@@ -20,8 +21,8 @@ type EPAttr struct {
 	MaxRecvIOV             int             // segments of a receive; default 4
 	RecvCompletionFlags    CompletionFlags // CompletionDefault, UNSIGNALLED, SOLICITED_WAIT or EVD_THRESHOLD
 	RequestCompletionFlags CompletionFlags // CompletionDefault, UNSIGNALLED or EVD_THRESHOLD
-	// receives in flight; default 16. With an SRQ the field is the hard high watermark, by default
-	// none
+	// receives in flight; default 16. With an SRQ it is the hard high watermark instead, and the
+	// default is no watermark
 	MaxRecvDTOs       int
 	MaxRequestDTOs    int         // sends, RDMAs and binds in flight; default 16
 	MaxRDMAReadIn     int         // reads and atomics that the peer may have in flight here; 4 if no EPAttr is passed
@@ -75,8 +76,8 @@ func (a *EPAttr) counts(dev *fabric.Attr, shared bool) []epCount {
 	}
 }
 
-// maxDTOs returns the limit of MaxRecvDTOs and of MaxRequestDTOs. It is less than half of the depth
-// of the greatest completion queue, because one queue must have room for the completions of both.
+// maxDTOs returns the limit of MaxRecvDTOs and of MaxRequestDTOs. Both limits are below MaxCQE/2,
+// because one completion queue must have room for the completions of receives and of requests.
 func maxDTOs(dev *fabric.Attr) int { return min(dev.MaxQPWR, dev.MaxCQE/2) - spareEntries }
 
 type epCount struct {

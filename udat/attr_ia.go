@@ -147,7 +147,7 @@ const (
 	AttrSendWithInvalidate = "SEND_WITH_INVALIDATE"
 	// the device restricts peers to the bounds of a window, not only to those of the region
 	AttrRMRExactBounds = "RMR_EXACT_BOUNDS"
-	AttrRNRRetryFinite = "RNR_RETRY_FINITE" // a Send to a receiver that is not ready fails after the retries
+	AttrRNRRetryFinite = "RNR_RETRY_FINITE" // the device obeys the limit of WithRNRRetry
 )
 
 // Query returns the dispatcher of asynchronous events, the attributes of the adapter, and the

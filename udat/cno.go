@@ -21,8 +21,8 @@ func (ia *IA) CreateCNO(agent WaitAgent) (*CNO, error) {
 	return c, nil
 }
 
-// ModifyAgent replaces the agent. The next trigger calls the new agent, once. If agent is nil, no
-// agent is set.
+// ModifyAgent replaces the agent. The next trigger calls the new agent, once. If agent is nil,
+// later triggers call no agent.
 //
 // Implements: dat_cno_modify_agent.
 func (c *CNO) ModifyAgent(agent WaitAgent) error {
@@ -59,9 +59,9 @@ func (c *CNO) Query() (CNOParam, error) {
 // call may have dequeued its events, and other dispatchers may have events too. Wait does not
 // return a freed dispatcher.
 //
-// When timeout has passed, Wait returns QueueEmpty; 0 polls, and Infinite never expires. When the
-// last dispatcher is freed or the adapter is closed, Wait returns nil without an error. Any number
-// of goroutines may wait; a trigger wakes one of them.
+// When timeout has passed, Wait returns QueueEmpty. If timeout is 0, Wait only polls; the timeout
+// Infinite never expires. When the last dispatcher is freed or the adapter is closed, Wait returns
+// nil without an error. Any number of goroutines may wait; a trigger wakes one of them.
 //
 // Implements: dat_cno_wait.
 func (c *CNO) Wait(timeout time.Duration) (*EVD, error) {
@@ -82,7 +82,7 @@ func (c *CNO) Wait(timeout time.Duration) (*EVD, error) {
 // WaitContext is [CNO.Wait] with a context instead of a timeout. It returns InterruptedCall if ctx
 // is canceled, and QueueEmpty if its deadline passes. errors.Is also matches these errors with
 // context.Canceled and context.DeadlineExceeded. If a trigger came before the call, WaitContext
-// takes it even if ctx has ended.
+// returns its dispatcher even if ctx has ended.
 //
 // Extension.
 func (c *CNO) WaitContext(ctx context.Context) (*EVD, error) {
@@ -106,9 +106,9 @@ var (
 	errCNOInterrupted = &Error{Op: cnoWait, Type: InterruptedCall}
 )
 
-// wait blocks until a trigger comes or the object is abandoned. It returns errCNOTimeout if the
-// channel expired becomes ready first, and errCNOInterrupted if the channel interrupt does.
-func (c *CNO) wait(expired <-chan time.Time, interrupt <-chan struct{}) (*EVD, error) {
+// wait blocks until a trigger comes or the object is abandoned. It returns errCNOTimeout if
+// timeoutC becomes ready first, and errCNOInterrupted if interruptC becomes ready first.
+func (c *CNO) wait(timeoutC <-chan time.Time, interruptC <-chan struct{}) (*EVD, error) {
 	select {
 	case evd := <-c.triggered:
 		if evd = c.hint(evd); evd != nil {
@@ -129,18 +129,18 @@ func (c *CNO) wait(expired <-chan time.Time, interrupt <-chan struct{}) (*EVD, e
 			}
 		case <-gone:
 			return nil, nil
-		case <-expired:
+		case <-timeoutC:
 			return nil, errCNOTimeout
-		case <-interrupt:
+		case <-interruptC:
 			return nil, errCNOInterrupted
 		}
 	}
 }
 
-// hint returns the dispatcher that Wait returns after evd has triggered the object: evd itself,
-// unless it has been freed. If evd has been freed, another dispatcher's trigger may have coalesced
-// with that of evd. Then hint returns another dispatcher of the object that has events, or nil if
-// none has.
+// hint returns the dispatcher that Wait returns after evd has triggered the object. That is evd
+// itself, unless evd has been freed. In that case hint returns another dispatcher of the object
+// that has events, or nil if none has: the trigger of that dispatcher may have been dropped,
+// because c.triggered holds only one trigger.
 func (c *CNO) hint(evd *EVD) *EVD {
 	if evd.obj.alive() {
 		return evd

@@ -15,9 +15,9 @@ type arrival struct {
 	ep      *EP    // the endpoint that the request brings; nil: none
 }
 
-// newCR makes a CR of an arrival and queues its event on the reserved place. If the adapter is
-// closed or the dispatcher freed, newCR gives the arrival's endpoint back, as Reject does, and
-// returns false.
+// newCR makes a CR of an arrival and queues its event on the place that is reserved for it. If the
+// adapter is closed or the dispatcher freed, newCR returns false. It then also gives back the
+// endpoint that the request brought, as Reject does.
 func (ia *IA) newCR(a arrival) bool {
 	c := &CR{request: a.request, localAddr: a.request.LocalAddr().Addr(), ep: a.ep}
 	if ia.adopt("cr", &c.obj, c, HandleCR, nil) == nil {
@@ -103,7 +103,8 @@ func (c *CR) Accept(ep *EP, privateData []byte) error {
 	return ep.accept(op, c.acceptance(), c.request, privateData, func() { c.forget(op) })
 }
 
-// acceptance returns the cause to apply to the endpoint's state when the request is accepted.
+// acceptance returns the cause of the endpoint's change of state when the request is accepted. It
+// depends on who made the endpoint.
 func (c *CR) acceptance() epCause {
 	if c.ep != nil {
 		return callAcceptOwn
@@ -140,10 +141,11 @@ func (c *CR) Reject(privateData []byte) error {
 	return nil
 }
 
-// Handoff passes the request to the service point of this adapter that listens on qual. There it is
-// queued as a new CR, and this CR is destroyed. The endpoint that this CR brought, if any, is given
-// back, as by Reject. Errors change nothing: InvalidParameter if no service point listens on qual,
-// InsufficientResources if the dispatcher of that service point is full.
+// Handoff passes the request to the service point of this adapter that listens on qual. That
+// service point queues the request as a new CR, and this CR is destroyed. The endpoint that this CR
+// brought, if any, is given back, as by Reject. Errors change nothing: InvalidParameter if no
+// service point listens on qual, InsufficientResources if the dispatcher of that service point is
+// full.
 //
 // Implements: dat_cr_handoff.
 func (c *CR) Handoff(qual ConnQual) error {
@@ -164,7 +166,7 @@ func (c *CR) Handoff(qual ConnQual) error {
 	if to == nil {
 		return fail(op, InvalidParameter, SubArg2, "no service point of the adapter listens on qualifier %d", qual)
 	}
-	if !to.take(c.request) {
+	if !to.takeRequest(c.request) {
 		return fail(op, InsufficientResources, SubNone, "the service point on qualifier %d has no place for the request",
 			qual)
 	}
@@ -198,8 +200,8 @@ func (c *CR) destroy() {
 
 // servicePoint is a PSP or an RSP.
 type servicePoint interface {
-	// take makes a CR of the request, or returns false and leaves the request unchanged.
-	take(fabric.Request) bool
+	// takeRequest makes a CR of the request, or returns false and leaves the request unchanged.
+	takeRequest(fabric.Request) bool
 	port() uint16
 }
 

@@ -9,7 +9,7 @@ import (
 // DTOStatus is the outcome of a data transfer or a bind.
 type DTOStatus uint32
 
-// Statuses. Each but DTOSuccess breaks the connection.
+// Statuses. Every status except DTOSuccess breaks the connection.
 const (
 	DTOSuccess             DTOStatus = 0
 	DTOErrFlushed          DTOStatus = 1 // the connection ended before the operation was executed

@@ -2,14 +2,15 @@ package udat
 
 import "time"
 
-// CreateEP makes an endpoint in UNCONNECTED. The dispatcher recv gets the completions of receives,
-// the dispatcher request those of sends, RDMAs and binds, and the dispatcher connect the connection
-// events. The events for a dispatcher that is nil are discarded. If attr is nil the defaults apply.
+// CreateEP makes an endpoint in UNCONNECTED. The dispatcher recv gets the completions of receives.
+// The dispatcher request gets the completions of sends, RDMAs and binds. The dispatcher connect
+// gets the connection events. The events for a dispatcher that is nil are discarded. If attr is nil
+// the defaults apply.
 //
-// Errors: InvalidHandle if a dispatcher does not accept the stream; InvalidParameter if attributes
-// exceed the limits of the adapter, or if completion flags are not allowed together with the other
-// streams of a dispatcher; InvalidState for UNSIGNALLED and SOLICITED_WAIT while a call waits on
-// the dispatcher for more than one event.
+// Errors: InvalidHandle if a dispatcher does not accept the events that it would get;
+// InvalidParameter if attributes exceed the limits of the adapter, or if completion flags are not
+// allowed together with the other streams of a dispatcher; InvalidState for UNSIGNALLED and
+// SOLICITED_WAIT while a call waits on the dispatcher for more than one event.
 //
 // Implements: dat_ep_create.
 func (ia *IA) CreateEP(pz *PZ, recv, request, connect *EVD, attr *EPAttr) (*EP, error) {
@@ -185,8 +186,8 @@ func (ep *EP) destroy() {
 }
 
 // CreateEPWithSRQ makes an endpoint whose receives come from a shared receive queue. attr must not
-// be nil. MaxRecvIOV is ignored. MaxRecvDTOs is the hard and SRQSoftHW the soft high watermark. A
-// watermark that the provider attribute SRQWatermarksSupported does not list never fires.
+// be nil. MaxRecvIOV is ignored. MaxRecvDTOs is the hard high watermark, and SRQSoftHW is the soft
+// one. A watermark that the provider attribute SRQWatermarksSupported does not list never fires.
 //
 // Implements: dat_ep_create_with_srq.
 func (ia *IA) CreateEPWithSRQ(pz *PZ, recv, request, connect *EVD, srq *SRQ, attr *EPAttr) (*EP, error) {

@@ -13,9 +13,9 @@ import (
 
 // Some devices never give up a request: soft-RoCE with 7 retries, and soft-iWARP if it stalls. But
 // the device of a live peer always answers a request that needs no receive. If silentChecks
-// consecutive checks find such requests in flight and nothing completed, the connection is broken.
-// If many bytes are in flight, more checks are allowed, so that a network that carries only
-// slowestWire bytes per second can carry them.
+// consecutive checks find requests of this kind in flight, and nothing has completed since the
+// previous check, the adapter breaks the connection. If many bytes are in flight, more checks are
+// allowed, so that a network that carries only slowestWire bytes per second can carry them.
 const (
 	silentChecks = 3
 	slowestWire  = 4096
@@ -88,8 +88,8 @@ func (ep *EP) checkPeer() {
 }
 
 // oldest examines the oldest requests in flight, up to the first that is not suppressed. The result
-// waits reports whether one of them may wait for a receive of the peer. The result bytes is the
-// total length of the others. q.mu is held.
+// waits reports whether any of them may wait for a receive of the peer. The result bytes is the
+// total length of those that need no receive. q.mu is held.
 func (q *requestQueue) oldest() (waits bool, bytes uint64) {
 	for seq := q.inflight.freed; seq != q.inflight.tail; seq++ {
 		en := q.inflight.entry(seq)

@@ -33,13 +33,13 @@ func (q *recvQueue) complete(en *inflightEntry, wc *fabric.WC, ev *Event) (after
 		q.ep.obj.ia.windows.invalidated(wc.Imm)
 	}
 	if ev != nil {
-		received(ev, wc)
+		receivedEvent(ev, wc)
 	}
 	return nil
 }
 
-// received sets the fields of the event that describe the received message.
-func received(ev *Event, wc *fabric.WC) {
+// receivedEvent sets the fields of the event that describe the received message.
+func receivedEvent(ev *Event, wc *fabric.WC) {
 	ev.Length = uint64(wc.ByteLen)
 	switch {
 	case wc.Flags&fabric.WCWithInv != 0:
@@ -91,8 +91,8 @@ func (q *requestQueue) status(en *inflightEntry, s fabric.Status) DTOStatus {
 }
 
 // status returns the DAT status of a receive that failed. For both an invalid local key and a
-// message longer than the receive, rxe reports a queue pair operation error, and siw a general
-// error. The cause is the key if the region has been lost since the receive was posted.
+// message longer than the receive, rxe reports a queue pair operation error, and siw reports a
+// general error. The key is the cause if the region has been lost since the receive was posted.
 func (q *recvQueue) status(en *inflightEntry, s fabric.Status) DTOStatus {
 	switch {
 	case s != fabric.StatusLocalQPOp && s != fabric.StatusGeneral:

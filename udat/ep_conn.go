@@ -8,10 +8,11 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// A queue pair may flush work before a failed request or receive of the other queue explains why.
-// If no failed work explains the flush within suspectGrace, the connection is broken: the device
-// refused what the peer did, or the link is down. iWARP devices also flush when the peer
-// disconnects, and report the disconnect only later. For iWARP the time is suspectGraceIWARP.
+// The completion of flushed work may come before the completion of the failed request or receive
+// that caused the flush, if the failed work is on the other queue of the queue pair. If no failed
+// work explains the flush within suspectGrace, the connection is broken: the device refused what
+// the peer did, or the link is down. iWARP devices also flush when the peer disconnects, and report
+// the disconnect only later. Therefore the time for iWARP is suspectGraceIWARP.
 const (
 	suspectGrace      = 50 * time.Millisecond
 	suspectGraceIWARP = time.Second
@@ -27,8 +28,8 @@ func (ep *EP) handler(c *connection) func(fabric.ConnEvent) {
 	return func(ev fabric.ConnEvent) { ep.happened(c, causeOf[ev.Kind], ev) }
 }
 
-// happened applies a cause that is no call, such as an event of the fabric; see advance. It does
-// nothing if c is no longer the endpoint's connection.
+// happened applies a cause that is not a call of the Consumer, such as an event of the fabric; see
+// advance. It does nothing if c is no longer the endpoint's connection.
 func (ep *EP) happened(c *connection, why epCause, told fabric.ConnEvent) {
 	if why == causePeerLeft {
 		requests, recvs := ep.sources() // first, because an error of failed work says more than the peer's disconnect
@@ -43,8 +44,9 @@ func (ep *EP) happened(c *connection, why epCause, told fabric.ConnEvent) {
 }
 
 // advance applies a cause to the state, with all consequences for the connection; ep.mu is held.
-// ev is the fabric's event; for a cause that is no event, ev contains at most the error. For a call
-// that the state does not allow, advance returns InvalidState.
+// The parameter ev is the fabric's event. If the cause is not an event of the fabric, ev is zero or
+// contains only an error. If the cause is a call that the state does not allow, advance returns
+// InvalidState.
 func (ep *EP) advance(op string, why epCause, ev fabric.ConnEvent) error {
 	t, err := ep.transition(op, why)
 	if err != nil || t.effect != effectMoves {
@@ -52,10 +54,10 @@ func (ep *EP) advance(op string, why epCause, ev fabric.ConnEvent) error {
 	}
 	switch t.next {
 	case EPConnected:
-		ep.established(t.event, ev)
+		ep.enterConnected(t.event, ev)
 	case EPDisconnectPending:
 		ep.apply(op, why, nil)
-		ep.watch(ep.drained)
+		ep.watch(ep.finishDrain)
 	case epFlushing:
 		ep.flush(why, t.event, ev)
 	}
@@ -72,9 +74,9 @@ func (ep *EP) breakConnection(cause error) {
 	}
 }
 
-// established enters CONNECTED. If one dispatcher receives both connection events and receive
-// completions, the ESTABLISHED event precedes all completions of the connection.
-func (ep *EP) established(event EventNumber, told fabric.ConnEvent) {
+// enterConnected moves the endpoint to CONNECTED. If one dispatcher receives both connection events
+// and receive completions, the ESTABLISHED event precedes all completions of the connection.
+func (ep *EP) enterConnected(event EventNumber, told fabric.ConnEvent) {
 	ep.stopTimers()
 	_, readOut := ep.conn.Load().conn.ReadDepths()
 	ep.apply("ep", causeEstablished, func() error {
@@ -89,9 +91,9 @@ func (ep *EP) established(event EventNumber, told fabric.ConnEvent) {
 	}
 }
 
-// drained ends a graceful disconnect and returns true if all requests have completed. Otherwise it
-// returns false; ep.mu is held.
-func (ep *EP) drained() (done bool) {
+// finishDrain ends the connection and returns true if all requests of a graceful disconnect have
+// completed. Otherwise it only returns false; ep.mu is held.
+func (ep *EP) finishDrain() (done bool) {
 	ep.drainBoth()
 	if ep.requests.inFlight() > 0 {
 		return false
@@ -104,8 +106,8 @@ func (ep *EP) drained() (done bool) {
 	return true
 }
 
-// flush enters FLUSHING: the device flushes all work in flight. The last event of the connection is
-// queued when all work that was posted before has completed.
+// flush moves the endpoint to FLUSHING: the device flushes all work in flight. The last event of
+// the connection is queued when all work that was posted before has completed.
 func (ep *EP) flush(why epCause, event EventNumber, told fabric.ConnEvent) {
 	ep.stopTimers()
 	was := ep.exactState()
@@ -138,9 +140,9 @@ func (ep *EP) flush(why epCause, event EventNumber, told fabric.ConnEvent) {
 	}
 }
 
-// postDisconnect enters DISCONNECTED and queues the last event of a connection that is in FLUSHING,
-// if it is time: all work that was posted before the end of the connection has completed, or
-// flushWait has passed. It returns false if it is not time yet, and must then be called again;
+// postDisconnect moves an endpoint in FLUSHING to DISCONNECTED and queues the last event of the
+// connection. It does so only if all work that was posted before the end of the connection has
+// completed, or if flushWait has passed. Otherwise it returns false, and must be called again;
 // ep.mu is held.
 func (ep *EP) postDisconnect() (done bool) {
 	c := ep.conn.Load()
@@ -163,8 +165,8 @@ func (ep *EP) postDisconnect() (done bool) {
 	return true
 }
 
-// watch makes the flusher call step, with ep.mu held, until step returns true. It stops earlier if
-// the endpoint no longer has the connection that it has now.
+// watch makes the flusher call step, with ep.mu held, until step returns true. The calls stop
+// earlier if the endpoint loses the connection that it had when watch was called.
 func (ep *EP) watch(step func() (done bool)) {
 	c := ep.conn.Load()
 	ep.obj.ia.flusher.watch(func() bool {
@@ -290,8 +292,8 @@ func (ep *EP) dropConnection() {
 func (ep *EP) deactivate(c *connection) {
 	if c.active {
 		c.active = false
-		ep.requests.source.connects(-1)
-		ep.recvs.source.connects(-1)
+		ep.requests.source.addConnected(-1)
+		ep.recvs.source.addConnected(-1)
 		ep.obj.ia.deactivate()
 	}
 }
@@ -343,8 +345,9 @@ func (ep *EP) announce(c *connection) {
 	}
 }
 
-// awaits returns what a pending attempt waits for, and what to check between the hosts. The result
-// reach is empty if the peer's host has answered.
+// awaits describes a pending attempt to connect. The first result says what the attempt waits for.
+// The second result says what the user should check between the hosts; it is empty if the peer's
+// host has answered.
 func (ep *EP) awaits(c *connection) (what, reach string) {
 	what, reached := c.conn.Awaits()
 	if reached {
@@ -353,9 +356,10 @@ func (ep *EP) awaits(c *connection) (what, reach string) {
 	return what, ep.obj.ia.device.Attr().Reach
 }
 
-// whyNot returns the error that Err of the connection's last event will return; it may be nil. The
-// parameter event is the number of that last event. If the connection is broken and ev contains no
-// reason, the reason is the first failure of work on the connection. ep.mu is held.
+// whyNot returns the error that [Event.Err] reports for the connection's last event, or nil if it
+// reports none. The parameter event is the number of the last event. If the connection is broken
+// and ev contains no reason, the reason is the first failure of work on the connection. ep.mu is
+// held.
 func (ep *EP) whyNot(c *connection, event EventNumber, ev fabric.ConnEvent) *connectError {
 	if event == EventConnectionBroken && ev.Err == nil {
 		ev.Err = errNoReason

@@ -29,8 +29,8 @@ func (q ConnQual) port(op string, arg Subtype) (uint16, error) {
 // Connect starts to connect to the service point that listens on qual at addr. The endpoint must be
 // UNCONNECTED and have a zone; else Connect returns InvalidState. If Connect returns nil, one event
 // on the connect dispatcher reports the outcome: ESTABLISHED with the acceptor's private data,
-// PEER_REJECTED, NON_PEER_REJECTED, UNREACHABLE, or TIMED_OUT when timeout has passed. After all
-// but ESTABLISHED the endpoint is DISCONNECTED.
+// PEER_REJECTED, NON_PEER_REJECTED, UNREACHABLE, or TIMED_OUT when timeout has passed. After each
+// of these events except ESTABLISHED the endpoint is DISCONNECTED.
 //
 // privateData goes to the peer with the request: at most MaxPrivateDataSize bytes, of which 56 work
 // on every fabric. timeout must be positive and may be [Infinite]. The connection manager also has
@@ -159,8 +159,8 @@ func (ep *EP) begin(op string, call epCause,
 	}
 	ep.conn.Store(c)
 	ep.apply(op, call, nil)
-	ep.requests.source.connects(1)
-	ep.recvs.source.connects(1)
+	ep.requests.source.addConnected(1)
+	ep.recvs.source.addConnected(1)
 	ep.obj.ia.activate()
 	ep.obj.ia.watchPeers()
 	return c, nil
@@ -210,7 +210,8 @@ func (ep *EP) accept(op string, call epCause, request fabric.Request, private []
 // An adapter keeps up to maxUnconfirmed accepts that wait for their confirmation. When there are
 // more, it gives up the oldest ones, but only those that have waited for unconfirmedAge. Otherwise
 // a flood of requests whose initiators never confirm would occupy the endpoints. A proper initiator
-// confirms within one round trip. An accept whose initiator has sent a message stays.
+// confirms within one round trip. The adapter never gives up an accept whose initiator has already
+// sent a message.
 const (
 	maxUnconfirmed = 128
 	unconfirmedAge = 2 * time.Second
@@ -240,8 +241,8 @@ func (ia *IA) thinAccepts(now time.Time) {
 	}
 }
 
-// hasReceived reports whether a message has arrived before the initiator's confirmation, which may
-// be seconds late on a busy host.
+// hasReceived reports whether the initiator has sent a message, although its confirmation has not
+// arrived. On a busy host the confirmation may be seconds late.
 func (ep *EP) hasReceived() bool {
 	_, recvs := ep.sources()
 	recvs.evd.poll()
@@ -250,10 +251,10 @@ func (ep *EP) hasReceived() bool {
 
 // Disconnect ends the connection, or gives up the attempt to connect. CloseAbrupt flushes the work
 // in flight. CloseGraceful moves the endpoint to DISCONNECT_PENDING, in which no new requests can
-// be posted, and ends the connection when all requests have completed. There is no time limit while
-// the peer receives messages; an abrupt Disconnect ends the connection at once. Disconnect itself
-// does not wait: the DISCONNECTED event is queued on the connect dispatcher after the completions
-// of the work.
+// be posted, and ends the connection when all requests have completed. A graceful Disconnect has no
+// time limit while the peer receives messages; a second, abrupt Disconnect ends the connection at
+// once. Disconnect itself does not wait: the DISCONNECTED event is queued on the connect dispatcher
+// after the completions of the work.
 //
 // In DISCONNECTED the call does nothing. In UNCONNECTED, RESERVED, PASSIVE and TENTATIVE it returns
 // InvalidState.

@@ -10,21 +10,21 @@ func (ep *EP) PostSendImmediate(iov []LMRTriplet, cookie Cookie, immediate uint3
 	return ep.post(&Op{Kind: OpSendImmediate, IOV: iov, Cookie: cookie, Immediate: immediate, Flags: flags})
 }
 
-// PostSendWithInvalidate is PostSend that also unbinds the peer's RMR with the context rmrContext.
-// The peer's receive completes after that, with Operation DTOReceiveInv and the context in
-// RMRContext. If no RMR in the peer's zone is bound with this context, the connection breaks.
-// Without the provider attribute AttrSendWithInvalidate the call returns ModelNotSupported.
+// PostSendWithInvalidate does the same as PostSend, and also unbinds the peer's RMR with the
+// context rmrContext. After that the peer's receive completes, with Operation DTOReceiveInv and the
+// context in RMRContext. If no RMR in the peer's zone is bound with this context, the connection
+// breaks. Without the provider attribute AttrSendWithInvalidate the call returns ModelNotSupported.
 //
 // Extension. It is dat_ep_post_send_with_invalidate of DAT 2.0.
 func (ep *EP) PostSendWithInvalidate(iov []LMRTriplet, cookie Cookie, rmrContext uint32, flags CompletionFlags) error {
 	return ep.post(&Op{Kind: OpSendInvalidate, IOV: iov, Cookie: cookie, InvalidateContext: rmrContext, Flags: flags})
 }
 
-// PostRDMAWriteImmediate is PostRDMAWrite that also completes one receive of the peer after the
-// data has arrived. The event of that receive has the 32 bits of immediate data (Operation
-// DTOReceiveWriteImm). The buffer of the receive is not written. The event's Length is the length
-// of the write, which may be greater than the buffer. Solicited wait is allowed. Without the
-// provider attribute AttrImmediateData the call returns ModelNotSupported.
+// PostRDMAWriteImmediate does the same as PostRDMAWrite, and also completes one receive of the peer
+// after the data has arrived. The event of that receive has the 32 bits of immediate data
+// (Operation DTOReceiveWriteImm). The buffer of the receive is not written. The event's Length is
+// the length of the write, which may be greater than the buffer. Solicited wait is allowed. Without
+// the provider attribute AttrImmediateData the call returns ModelNotSupported.
 //
 // Extension. It is dat_ib_post_rdma_write_immed of the IB extension of DAT 2.0.
 func (ep *EP) PostRDMAWriteImmediate(iov []LMRTriplet, cookie Cookie, remote RMRTriplet, immediate uint32,
@@ -47,9 +47,10 @@ func (ep *EP) PostFetchAdd(add uint64, local LMRTriplet, cookie Cookie, remote R
 	return ep.post(&Op{Kind: OpFetchAdd, IOV: iov[:], Cookie: cookie, Remote: remote, CompareAdd: add, Flags: flags})
 }
 
-// PostCmpSwap stores the value swap in the 64-bit word at remote, if the word equals the value
-// compare. In either case it stores the old value in the memory of the triplet local. The
-// requirements are those of PostFetchAdd, but the provider attribute is AttrCmpAndSwap.
+// PostCmpSwap compares the 64-bit word at remote with the parameter compare. If they are equal, it
+// replaces the word by the parameter swap. In either case it stores the old value in the memory of
+// the triplet local. The requirements are those of PostFetchAdd, but the provider attribute is
+// AttrCmpAndSwap.
 //
 // Extension. It is dat_ib_post_cmp_and_swap of the IB extension of DAT 2.0.
 func (ep *EP) PostCmpSwap(compare, swap uint64, local LMRTriplet, cookie Cookie, remote RMRTriplet,

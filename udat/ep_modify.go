@@ -94,7 +94,7 @@ func (ep *EP) modifiable(op string, mask EPField) error {
 }
 
 // withChanges returns a new, unpublished endpoint. It has the values of p in the fields that mask
-// selects, and those of ep in all others.
+// selects, and the values of ep in all other fields.
 func (ep *EP) withChanges(op string, mask EPField, p *EPParam) (*EP, error) {
 	next := &EP{attr: ep.attr, pz: ep.pz, srq: ep.srq, recvEVD: ep.recvEVD, requestEVD: ep.requestEVD,
 		connectEVD: ep.connectEVD}
@@ -134,8 +134,8 @@ func setField[T any](mask, field EPField, to *T, value T) {
 	}
 }
 
-// ensureSink makes the adapter's sink if build will need the sink, because build runs under locks
-// under which the sink cannot be made.
+// ensureSink makes the adapter's sink if build will need the sink, because build is called with
+// locks held that forbid making the sink.
 func (ep *EP) ensureSink(op string) error {
 	if ep.recvEVD != nil && ep.requestEVD != nil {
 		return nil
@@ -144,7 +144,7 @@ func (ep *EP) ensureSink(op string) error {
 	return err
 }
 
-// become copies the values of the endpoint next, which withChanges has made, to ep. It returns the
+// become copies to ep the values of next, an endpoint that withChanges has made. It returns the
 // references that ep held before.
 func (ep *EP) become(op string, mask EPField, next *EP) (uses, error) {
 	ep.mu.Lock()
@@ -176,18 +176,18 @@ func (ep *EP) become(op string, mask EPField, next *EP) (uses, error) {
 	return released, nil
 }
 
-// rebuild replaces the queues and the queue pair of ep by those of the endpoint in the parameter
-// next. It posts the posted receives again on the new queue pair. All locks of ep are held. The old
-// queue pair then makes no more events.
+// rebuild replaces the queues and the queue pair of ep by those of next, an endpoint that
+// withChanges has made. It posts the posted receives again on the new queue pair. After that the
+// old queue pair makes no more events. All locks of ep are held.
 func (ep *EP) rebuild(op string, next *EP) error {
 	if err := ep.recvsFit(op, next); err != nil {
 		return err
 	}
-	// The flags of the old streams must not restrict the new streams, but the old streams still
-	// take completions.
-	ep.replacing(+1)
+	// While next.build runs, the old and the new streams are attached to the dispatchers. The
+	// completion flags of the old streams must not restrict those of the new streams.
+	ep.addReplaced(+1)
 	err := next.build(op)
-	ep.replacing(-1)
+	ep.addReplaced(-1)
 	if err == nil {
 		next.recvs.source.setOwner(ep, &ep.recvs)
 		next.requests.source.setOwner(ep, &ep.requests)
@@ -216,10 +216,10 @@ func moveQueues(to, from *EP) {
 	q.marked, q.fenced = false, false
 }
 
-// replacing adds n to the number of replaced streams on both dispatchers of the endpoint.
-func (ep *EP) replacing(n int) {
-	ep.recvs.source.replacing(n)
-	ep.requests.source.replacing(n)
+// addReplaced calls source.addReplaced for both queues of the endpoint.
+func (ep *EP) addReplaced(n int) {
+	ep.recvs.source.addReplaced(n)
+	ep.requests.source.addReplaced(n)
 }
 
 // recvsFit returns an error if next.MaxRecvDTOs or next.MaxRecvIOV is too small for the posted

@@ -152,9 +152,10 @@ func (q *requestQueue) add(ep *EP, o *Op) error {
 	return nil
 }
 
-// addFast is add for the most frequent operations: Sends, RDMA writes, and RDMA writes with
-// immediate data, each of one segment. It returns false if a check fails or the operation is of
-// another kind. The caller then calls add, which adds the operation or returns the error.
+// addFast does the same as add, but only for the most frequent operations: Sends, RDMA writes, and
+// RDMA writes with immediate data, each of one segment. It returns false if a check fails or the
+// operation is of another kind. The caller then calls add, which adds the operation or returns the
+// error.
 func (q *requestQueue) addFast(ep *EP, o *Op) bool {
 	if len(o.IOV) != 1 || ep.exactState() != EPConnected {
 		return false
@@ -239,8 +240,8 @@ func (q *requestQueue) room() bool {
 }
 
 // behindFence reports whether the request that is being added is fenced, or follows a fenced one
-// that has not completed. Such a request must not be inline: its data would be copied too early,
-// before the RDMA reads for which the fence waits have written the data.
+// that has not completed. Such a request must not be inline, because inline data is copied at once.
+// The RDMA reads for which the fence waits may write that data later.
 func (q *requestQueue) behindFence() bool {
 	q.fenced = q.fenced && !q.inflight.done(q.fence+1)
 	return q.fenced

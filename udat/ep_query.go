@@ -79,9 +79,9 @@ func (ep *EP) Query() (EPParam, error) {
 	}, nil
 }
 
-// addresses returns the two ends of the connection, of the attempt to connect, or of the request
-// for which the endpoint waits; ep.mu is held. If there is none of these, the result local is the
-// adapter's address, and the result remote is zero.
+// addresses returns the addresses of the two ends of the connection, of the attempt to connect, or
+// of the connection request that the endpoint is to answer; ep.mu is held. If there is none of
+// these, the result local is the adapter's address, and the result remote is zero.
 func (ep *EP) addresses() (local, remote netip.AddrPort) {
 	switch ep.getState() {
 	case EPPassiveConnectionPending, EPTentativeConnection:
@@ -95,14 +95,15 @@ func (ep *EP) addresses() (local, remote netip.AddrPort) {
 	return netip.AddrPortFrom(ep.obj.ia.device.Attr().Info.Addr, 0), netip.AddrPort{}
 }
 
-// GetStatus returns the state of the endpoint. recvIdle reports that no receives are in flight,
-// requestIdle that no requests are. Suppressed requests are in flight until they have completed.
+// GetStatus returns the state of the endpoint. recvIdle reports that no receives are in flight.
+// requestIdle reports that no requests are in flight. Suppressed requests are in flight until they
+// have completed.
 //
 // With a shared receive queue, recvIdle is about the receives that the endpoint has taken from the
 // queue. If the device does not count these receives (SRQInfoSupported lacks SRQInfoAvailable),
-// recvIdle is true only while the endpoint cannot hold receives. That is before it connects or
-// accepts. After the end of the connection it is again so when the device has reported that the
-// endpoint takes no more receives, or when 20 ms have passed.
+// recvIdle is true only while the endpoint cannot hold receives. That is the case before it
+// connects or accepts. After the end of the connection it is the case again when the device has
+// reported that the endpoint takes no more receives, or when 20 ms have passed.
 //
 // Implements: dat_ep_get_status.
 func (ep *EP) GetStatus() (state EPState, recvIdle, requestIdle bool, err error) {
@@ -115,11 +116,11 @@ func (ep *EP) GetStatus() (state EPState, recvIdle, requestIdle bool, err error)
 	return ep.getState(), recvIdle, requestIdle, nil
 }
 
-// RecvQuery returns the number of receives that the endpoint holds and has not completed, and the
-// span of messages that these receives cover, both at the same moment. With a shared receive queue
-// the endpoint holds a receive from the moment when it takes the receive from the queue. If the
-// device does not count these receives (SRQInfoSupported lacks SRQInfoAvailable), both results are
-// ValueUnknown.
+// RecvQuery returns two numbers, both of the same moment. The result allocated is the number of
+// receives that the endpoint holds and has not completed. The result span is the number of messages
+// that these receives cover. With a shared receive queue the endpoint holds a receive from the
+// moment when it takes the receive from the queue. If the device does not count these receives
+// (SRQInfoSupported lacks SRQInfoAvailable), both results are ValueUnknown.
 //
 // Implements: dat_ep_recv_query.
 func (ep *EP) RecvQuery() (allocated, span int, err error) {

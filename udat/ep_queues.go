@@ -126,7 +126,8 @@ func (ep *EP) dismantle() {
 	ep.detachStreams()
 }
 
-// sources returns the sources of both queues; the locks of the queues are not held.
+// sources returns the two objects of type source that represent the queues at their dispatchers;
+// the locks of the queues are not held.
 func (ep *EP) sources() (requests, recvs *source) {
 	ep.requests.mu.Lock()
 	requests = ep.requests.source

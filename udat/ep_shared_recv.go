@@ -32,7 +32,7 @@ func hasTaken(qp fabric.QP, since time.Time) bool {
 
 // sharedWait is for devices that do not report how many receives a queue pair has taken from a
 // shared queue. On such a device these receives count as completed when the queue pair has been in
-// the error state for this time.
+// the error state for sharedWait.
 const sharedWait = 20 * time.Millisecond
 
 // completeTaken waits, before an endpoint is freed, until the device has completed the receives

@@ -54,7 +54,8 @@ var causeOf = map[fabric.ConnEventKind]epCause{
 }
 
 // transition is the effect of a cause in a state. If the next state is CONNECTED, the event is
-// queued on the connect dispatcher at once; if it is FLUSHING, after all work has been flushed.
+// queued on the connect dispatcher at once. If the next state is FLUSHING, the event is queued
+// after all work has been flushed.
 type transition struct {
 	effect effect
 	next   EPState // set if effect is effectMoves
@@ -180,10 +181,10 @@ var transitions = map[EPState]map[epCause]transition{
 	epFreed: {},
 }
 
-// exactState returns the state of the state machine.
+// exactState returns the state of the state machine, which may be FLUSHING.
 func (ep *EP) exactState() EPState { return EPState(ep.state.Load()) }
 
-// getState returns the state that the Consumer sees.
+// getState returns the state that the Consumer sees: DISCONNECTED instead of FLUSHING.
 func (ep *EP) getState() EPState {
 	if s := ep.exactState(); s != epFlushing {
 		return s

@@ -113,8 +113,8 @@ var fabricErrors = []struct {
 }
 
 // failAs makes an Error from a fabric's error. The parameter short is the subtype to use if
-// resources have run out. It is not used for file descriptors: DAT has no subtype for these, and
-// the cause names their limit.
+// resources have run out. If file descriptors have run out, failAs does not use it: DAT has no
+// subtype for them, and the cause names their limit.
 func failAs(op string, cause error, short Subtype) *Error {
 	if short == SubResourceMemory && (errors.Is(cause, syscall.EMFILE) || errors.Is(cause, syscall.ENFILE)) {
 		short = SubNone

@@ -58,9 +58,9 @@ func (ia *IA) newEVD(op string, qlen int, streams EVDFlags, cno *CNO) (*EVD, err
 // notification event comes. It then returns the first event on the queue, which may be an older
 // one.
 //
-// timeout counts from the call; 0 polls, and Infinite never expires. A blocked call holds a
-// goroutine. If the previous wait took less than 4 ms, the call on Linux also holds a thread for up
-// to 4 ms; at most half of the processors are used for such calls.
+// timeout counts from the call. If timeout is 0, the call only polls; the timeout Infinite never
+// expires. A blocked call holds a goroutine. If the previous wait took less than 4 ms, the call on
+// Linux also holds a thread for up to 4 ms; at most half of the processors are used for such calls.
 //
 // Errors: TimeoutExpired, with no event dequeued and the number of queued events in nmore;
 // InvalidParameter if threshold is below 1 or above the queue's length, or timeout is negative;
@@ -161,7 +161,7 @@ func (e *EVD) dequeue(events []Event, polls int) (int, error) {
 }
 
 // PostSE queues a software event with the payload ev.Software. It returns QueueFull if the queue is
-// full; that is no overflow. ev.Number must be EventSoftware.
+// full; this does not count as an overflow. ev.Number must be EventSoftware.
 //
 // Implements: dat_evd_post_se.
 func (e *EVD) PostSE(ev Event) error {
@@ -315,7 +315,7 @@ func (e *EVD) change(op string, do func()) error {
 }
 
 // ModifyCNO replaces the notification object; nil removes it. Events that came before the call
-// trigger the old object. A trigger that began before the call may still arrive there.
+// trigger the old object. A trigger that began before the call may still arrive at the old object.
 //
 // Implements: dat_evd_modify_cno.
 func (e *EVD) ModifyCNO(cno *CNO) error {

@@ -2,8 +2,9 @@ package udat
 
 import "time"
 
-// This file arms completion queues: for a call that is about to park in the queue, and for the arm
-// loop while no call is blocked.
+// This file arms completion queues, so that the device notifies of the next completion. A queue is
+// armed for a call that is about to park in the queue. While no call is blocked, the queue is armed
+// for the arm loop. The arm loop is a goroutine that parks in the queue; see armLoop.
 //
 // The completions of a dispatcher with connections are always drained in time, so that a broken
 // connection is reported although no call waits. A blocked call and the arm loop drain them as they
@@ -26,7 +27,7 @@ func (e *EVD) arm() error {
 	return nil
 }
 
-// longAgo is a deadline with which Wait of a completion queue only polls.
+// longAgo is a deadline in the past: with it, the Wait of a completion queue returns at once.
 var longAgo = time.Unix(1, 0)
 
 // catchUp drains all completions and consumes the notification that they caused, so that the next
@@ -119,8 +120,8 @@ func (e *EVD) parkLoop() error {
 	return err
 }
 
-// parkOnCQ parks in the completion queue and then drains it. The caller has set waiter or loop to
-// parked.
+// parkOnCQ parks in the completion queue and then drains it. The caller has set e.waiting.waiter or
+// e.waiting.loop to parked.
 func (e *EVD) parkOnCQ(deadline time.Time) (fired bool, err error) {
 	e.mu.Unlock()
 	fired, err = e.cq.Wait(deadline)

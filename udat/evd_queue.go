@@ -33,7 +33,7 @@ func (e *EVD) drainInto(to []Event, polls int) int {
 	}
 }
 
-// completeAll settles completions in order. It handles the most frequent case itself: an event for
+// completeAll handles completions in order. It handles the most frequent case itself: an event for
 // a send, an RDMA operation or a receive that succeeded. For other completions it calls complete.
 func (e *EVD) completeAll(wcs []fabric.WC, to []Event) {
 	var s *source // the source of the previous completion
@@ -77,7 +77,7 @@ func (e *EVD) completeAll(wcs []fabric.WC, to []Event) {
 	}
 }
 
-// complete settles a completion. If the completion makes an event, complete puts the event in the
+// complete handles one completion. If the completion makes an event, complete puts the event in the
 // next slot of the caller's slice (to) or on the ring; e.mu is held.
 func (e *EVD) complete(s *source, wc *fabric.WC, to []Event) {
 	en := s.inflight.complete(uint32(wc.ID))
@@ -95,7 +95,7 @@ func (e *EVD) complete(s *source, wc *fabric.WC, to []Event) {
 	e.deliver(s, en, wc, nil, to)
 }
 
-// completeShared is complete for receives of a shared queue.
+// completeShared handles the completion of a receive that came from a shared queue.
 func (e *EVD) completeShared(wc *fabric.WC) {
 	s := e.shared[wc.QPNum]
 	if s.source == nil {
@@ -152,16 +152,16 @@ func (e *EVD) deliver(s *source, en *inflightEntry, wc *fabric.WC, places *atomi
 	e.notify(notify)
 }
 
-// settle passes a completion to its owner. If the owner returns a report, settle keeps the report
-// until the dispatcher is unlocked.
+// settle passes a completion to the owner of the work. If the owner returns a function that reports
+// a failure, settle keeps the function until the dispatcher is unlocked.
 func (e *EVD) settle(s *source, en *inflightEntry, wc *fabric.WC, ev *Event) {
 	if after := s.sink.complete(en, wc, ev); after != nil {
 		e.after = append(e.after, after)
 	}
 }
 
-// callerSlot returns the next unused slot of the caller's slice, emptied. It returns nil if no slot
-// is left, or if the ring has earlier events.
+// callerSlot empties the next unused slot of the caller's slice and returns it. It returns nil if
+// no slot is left, or if the ring has earlier events.
 func (e *EVD) callerSlot(to []Event) *Event {
 	if e.taken >= len(to) || e.ring.n > 0 {
 		return nil
@@ -214,9 +214,9 @@ func (e *EVD) push(ev *Event, notify bool) {
 	e.notify(notify)
 }
 
-// notify does nothing if notifies is false. Otherwise it records a notification event and triggers
-// the notification object; e.mu is held. It does not wake the waiter: rouse does so when all events
-// have been queued.
+// notify records a notification event and triggers the notification object, but only if the
+// parameter notifies is true; e.mu is held. It does not wake the waiter: rouse does so when all
+// events have been queued.
 func (e *EVD) notify(notifies bool) {
 	if !notifies {
 		return
@@ -227,7 +227,7 @@ func (e *EVD) notify(notifies bool) {
 	}
 }
 
-// triggers reports whether a notification event now triggers the notification object.
+// triggers reports whether a notification event would trigger the notification object now.
 func (e *EVD) triggers() bool { return e.cno != nil && !e.waiting.blocked() && !e.disabled && !e.dead }
 
 // take dequeues up to len(to) events. If the ring has fewer, take drains the completion queue; e.mu
@@ -266,8 +266,8 @@ func (e *EVD) unlock() {
 	}
 }
 
-// unlockLater is unlock for callers that may hold the lock of an endpoint: it reports failures on
-// other goroutines.
+// unlockLater unlocks the dispatcher and lets other goroutines report the failures, because its
+// callers may hold the lock of an endpoint.
 func (e *EVD) unlockLater() {
 	for _, after := range e.unlockAfter() {
 		go after()
@@ -331,15 +331,16 @@ func (e *EVD) post(ev *Event) {
 	e.postLocked(ev)
 }
 
-// postLocked is post for a dispatcher that is locked. It unlocks the dispatcher.
+// postLocked does the same as post, for a dispatcher that the caller has locked. It unlocks the
+// dispatcher.
 func (e *EVD) postLocked(ev *Event) {
 	e.push(ev, true)
 	e.rouse()
 	e.unlock()
 }
 
-// reserve reserves a place on the queue for postReserved. It returns false if no place is free,
-// which is no overflow. Completions that the device has reported occupy places too.
+// reserve reserves a place on the queue for postReserved. It returns false if no place is free;
+// this does not count as an overflow. Completions that the device has reported occupy places too.
 func (e *EVD) reserve() bool {
 	e.mu.Lock()
 	defer e.unlockLater()

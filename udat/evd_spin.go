@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// Spinning: a blocked call polls for a while before it parks, because to arm, park and wake takes
-// longer than most completions. Each dispatcher measures whether spinning makes its waits shorter.
+// Spinning: a blocked call polls for a while before it parks, because arming, parking and waking up
+// take longer than most completions. Each dispatcher measures whether spinning makes its waits
+// shorter.
 
 const (
 	spinDefault = 50 * time.Microsecond // about the cost of parking and waking up, so that spinning at most doubles a wait
@@ -47,10 +48,10 @@ func (s *spinning) begin(processors int) bool {
 func (s *spinning) end() { spinners.Add(-1) }
 
 // spinChoice measures whether the calls on a dispatcher wait less if they spin. It compares the
-// average waits of rounds of calls. A wait is measured from the moment when the call blocks until
-// its event comes, so that every cause of a long wait counts: a peer that parks too, processors
-// that wake slowly, and processors with other work, which run a parked thread sooner than a
-// spinning one.
+// average wait of one round of calls with that of another round. A wait is measured from the moment
+// when the call blocks until its event comes, so that every cause of a long wait counts: a peer
+// that parks too, processors that wake slowly, and processors with other work, which run a parked
+// thread sooner than a spinning one.
 type spinChoice struct {
 	parks    bool          // calls park at once, except in a trial
 	trying   bool          // this round is a trial, in which calls do the opposite
@@ -84,10 +85,10 @@ func (c *spinChoice) learn(s *spinning, wait time.Duration, came bool) {
 
 // succeeds reports whether a trial succeeds. The parameter average is the mean wait of the trial's
 // calls. Spinning uses a processor, so it is chosen only if it makes waits more than a quarter
-// shorter. If the events come in the first quarter of the spin limit, spinning may even make waits
-// longer, by an eighth at most. A longer wait never turns a failure into a success, so a trial ends
-// as soon as the waits so far make it fail. A trial that makes waits four times as long ends after
-// 4 calls instead of 16.
+// shorter. If waits with spinning last at most a quarter of the spin limit, spinning is chosen even
+// if it makes them longer, by an eighth at most. A longer wait never turns a failure into a
+// success, so a trial ends as soon as the waits so far make it fail. A trial that makes waits four
+// times as long ends after 4 calls instead of 16.
 func (c *spinChoice) succeeds(average, limit time.Duration) bool {
 	spins, parks := average, c.usual
 	if !c.parks {

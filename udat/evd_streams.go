@@ -100,10 +100,11 @@ func (s *source) releaseDeferred() {
 	s.evd.rouse()
 }
 
-// releaseDeferredAfter queues the connection's event on the dispatcher dest, which may be nil, and
-// then the deferred events. If both go to one dispatcher, that dispatcher stays locked until all
-// are queued. If they go to two dispatchers, for which DAT promises no order, the deferred events
-// are queued first, so that none is still deferred when the Consumer has dequeued ev.
+// releaseDeferredAfter queues the connection's event ev on the dispatcher dest, which may be nil,
+// and the deferred events on the dispatcher of the source. If both are the same dispatcher, ev is
+// queued first, and the dispatcher stays locked until all events are queued. For two dispatchers
+// DAT promises no order. In that case the deferred events are queued first, so that none is still
+// deferred when the Consumer has dequeued ev.
 func (s *source) releaseDeferredAfter(dest *EVD, ev *Event) {
 	if dest != s.evd {
 		s.releaseDeferred()
@@ -126,8 +127,8 @@ func (s *source) pushDeferred() {
 	}
 }
 
-// replacing adds n to the dispatcher's number of streams that are being replaced.
-func (s *source) replacing(n int) {
+// addReplaced adds n to the number of the dispatcher's streams that Modify is replacing.
+func (s *source) addReplaced(n int) {
 	s.evd.mu.Lock()
 	s.evd.streams.replaced += n
 	s.evd.mu.Unlock()
@@ -141,8 +142,8 @@ func (s *source) restoreFlags(f CompletionFlags) {
 	s.evd.mu.Unlock()
 }
 
-// connects adds n, which is 1 or -1, to the dispatcher's number of connected streams.
-func (s *source) connects(n int) {
+// addConnected adds n, which is 1 or -1, to the dispatcher's number of connected streams.
+func (s *source) addConnected(n int) {
 	e := s.evd
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -79,7 +79,7 @@ func (e *EVD) block(ctx context.Context, deadline time.Time, threshold int, ev *
 	e.catchUp()
 	spin := e.newSpin()
 	// An event that is queued before the call spins or parks for the first time counts as an event
-	// from before the call.
+	// from before the call. It need not be a notification event.
 	for entered, expired := true, false; ; {
 		if over, err := e.waitResult(ctx, entered, expired); over {
 			if spin.limit > 0 {

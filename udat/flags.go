@@ -132,8 +132,8 @@ const (
 // EPState is the state of an endpoint.
 type EPState uint32
 
-// Endpoint states. The UNCONFIGURED states of DAT's header are not used; the base state is reported
-// instead.
+// Endpoint states. The library does not use the UNCONFIGURED states of DAT's header. For example,
+// it reports RESERVED instead of UNCONFIGURED_RESERVED.
 const (
 	EPUnconnected              EPState = 0
 	EPReserved                 EPState = 2
@@ -178,7 +178,7 @@ type flagName struct {
 }
 
 // flagText joins the names of the flags that are set with "|", and appends bits without a name as
-// one hexadecimal number. If flags is 0, it returns the argument none.
+// one hexadecimal number. If flags is 0, it returns the text in the parameter none.
 func flagText(flags uint32, none string, names ...flagName) string {
 	if flags == 0 {
 		return none

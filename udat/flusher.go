@@ -9,9 +9,10 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// flusher waits in the background for work of an adapter that must complete although no call waits
-// for it: the flush after a connection, and the requests of a graceful disconnect. It also runs the
-// checks of the keep-alive. Its one goroutine runs while there are tasks.
+// flusher has a goroutine that waits for work of an adapter that must complete although no call
+// waits for it. This is the work that the device flushes after the end of a connection, and the
+// requests of a graceful disconnect. The goroutine also runs the checks of the keep-alive. It runs
+// only while there are tasks.
 type flusher struct {
 	mu      ranked[rankFlusher]
 	tasks   []*flushTask
@@ -40,13 +41,13 @@ func newFlusher() *flusher {
 	return &flusher{added: make(chan struct{}, 1), stop: make(chan struct{})}
 }
 
-// watch calls step repeatedly in the background until it returns true. The callback step must not
-// block, because all tasks of the adapter would wait for it.
+// watch makes the flusher's goroutine call step repeatedly, until step returns true. The callback
+// must not block, because the other tasks of the adapter would wait for it.
 func (f *flusher) watch(step func() (done bool)) {
 	f.add(&flushTask{step: step, pause: pollMin, longest: pollMax})
 }
 
-// every is watch with a constant interval.
+// every does the same as watch, but the interval between the calls is constant.
 func (f *flusher) every(interval time.Duration, step func() (done bool)) {
 	f.add(&flushTask{step: step, pause: interval, longest: interval})
 }
@@ -131,7 +132,7 @@ func (f *flusher) next() (due time.Time, more bool) {
 	return due, f.running
 }
 
-// pollUntil calls step, at least once, until it returns true or the deadline has passed.
+// pollUntil calls step, at least once, until step returns true or the deadline has passed.
 func pollUntil(deadline time.Time, step func() (done bool)) {
 	for pause := pollMin; !step() && !time.Now().After(deadline); pause = min(2*pause, pollMax) {
 		time.Sleep(pause)

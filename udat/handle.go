@@ -48,8 +48,8 @@ func badHandle(op string, kind HandleType, o *object) *Error {
 	return fail(op, InvalidHandle, handleSubtype[kind], "the %s %s", kind, what)
 }
 
-// asRole gives an InvalidHandle error that has no subtype the subtype in the parameter role. DAT
-// has one subtype for each role that a dispatcher can play in a call.
+// asRole sets the subtype of err to role, if err is an InvalidHandle error without a subtype. DAT
+// has one such subtype for each role that a dispatcher can play in a call.
 func asRole(err error, role Subtype) error {
 	var e *Error
 	if errors.As(err, &e) && e.Type == InvalidHandle && e.Subtype == SubNone {
@@ -244,9 +244,9 @@ func countOf(n int, kind HandleType) string {
 	return s
 }
 
-// The ranks of the package's locks. A goroutine that holds a lock takes only locks with higher
-// numbers. docs/locks.md has the same table, with what each lock guards. Tests with the build tag
-// lockcheck panic if a lock is taken against its rank.
+// The ranks of the package's locks. A goroutine that holds a lock may acquire only locks of higher
+// ranks. docs/locks.md has the same table, and says what each lock guards. Tests with the build tag
+// lockcheck panic if a goroutine breaks this rule.
 type (
 	rankCR           struct{}
 	rankServicePoint struct{}

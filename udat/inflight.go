@@ -9,8 +9,8 @@ import (
 // inflight is the work of one queue of an endpoint that is posted and not completed: a ring of
 // entries between a head and a tail. The poster moves the tail, under the lock of its queue. The
 // dispatcher that drains the completions moves the head, under its own lock. The poster reads the
-// head only when the queue seems full, so that most posts take only one lock. Work completes in the
-// order of posting.
+// head only when the queue seems full, so that most posts acquire only one lock. Work completes in
+// the order of posting.
 //
 // A suppressed request that succeeds makes no completion. The completion of a later request proves
 // that the suppressed request is done, so the head may advance by several entries at once.
@@ -82,7 +82,7 @@ func (q *inflight) most() int { return int(q.limit) + spareEntries }
 
 func (q *inflight) entry(seq uint32) *inflightEntry { return &q.entries[seq&uint32(len(q.entries)-1)] }
 
-// head returns the number of the first entry that has not completed. It takes the dispatcher's
+// head returns the number of the first entry that has not completed. It acquires the dispatcher's
 // lock.
 func (q *inflight) head() uint32 {
 	q.headMu.Lock()
@@ -104,8 +104,8 @@ func (q *inflight) full(batched int) bool {
 	return q.mayBeFull(batched) && q.count()+batched >= int(q.limit)
 }
 
-// mayBeFull is a cheap form of full. It uses freed instead of head, so that it does not take the
-// dispatcher's lock. It may return true although the queue is not full.
+// mayBeFull is a cheap form of full. It uses the field freed and not the method head, so that it
+// does not acquire the dispatcher's lock. It may return true although the queue is not full.
 func (q *inflight) mayBeFull(more int) bool { return q.tail+uint32(more)-q.freed >= q.limit }
 
 // workID returns the id of the work request of entry seq. The completion of the request has the

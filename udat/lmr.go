@@ -22,8 +22,9 @@ func (ia *IA) CreateLMR(pz *PZ, buf []byte, priv MemPriv) (*LMR, error) {
 	return ia.register(op, &LMR{buf: buf, kind: MemVirtual}, pz, priv)
 }
 
-// AllocLMR allocates size bytes of zeroed memory, aligned to a page and on Unix outside the Go
-// heap, and registers it. Free unmaps the memory: a program that later uses a slice of it crashes.
+// AllocLMR allocates size bytes of zeroed memory, aligned to a page, and registers it. On Unix the
+// memory is outside the Go heap, and Free unmaps it: a program that later uses a slice of it
+// crashes.
 //
 // Extension.
 func (ia *IA) AllocLMR(pz *PZ, size int, priv MemPriv) (*LMR, error) {
@@ -290,8 +291,8 @@ func (l *LMR) destroy() {
 
 // awaitPosts waits for all posts in progress in the zone; none of the library's locks is held. A
 // post holds the lock of its endpoint's requests from the check of its regions until the device has
-// accepted the work and copied inline data. Therefore, once awaitPosts has taken that lock, no post
-// uses a region that was freed before.
+// accepted the work and copied inline data. Therefore, once awaitPosts has acquired that lock, no
+// post uses a region that was freed before.
 func (pz *PZ) awaitPosts() {
 	for _, ep := range pz.posters() {
 		ep.requests.mu.Lock()

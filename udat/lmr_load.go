@@ -6,10 +6,10 @@ import (
 )
 
 // LoadUint64 loads the 8 bytes that begin at offset off in the region, atomically and in this
-// host's byte order. It serves to poll memory that a peer writes by RDMA, because such writes make
-// no event at this end. The word is read as a whole, and the program's later reads happen after the
-// load. An ordinary read promises neither, and the compiler may move an ordinary read out of a
-// loop.
+// host's byte order. It is for programs that poll memory that a peer writes by RDMA, because such
+// writes make no event at this end. The word is read as a whole, and the program's later reads
+// happen after the load. An ordinary read promises neither, and the compiler may move an ordinary
+// read out of a loop.
 //
 // A changed value proves that this word has been written, and nothing else. The bytes of one RDMA
 // write may arrive in any order, so a flag at the end of a write does not prove that the payload
@@ -38,7 +38,8 @@ func (l *LMR) LoadUint32(off int) (uint32, error) {
 	return load(l, off, func(p unsafe.Pointer) uint32 { return atomic.LoadUint32((*uint32)(p)) })
 }
 
-// load reads one word of the region. The memory stays while l.mu is held, because unpin takes l.mu.
+// load reads one word of the region. The memory stays valid while l.mu is held, because unpin must
+// acquire l.mu first.
 func load[W uint32 | uint64](l *LMR, off int, read func(unsafe.Pointer) W) (W, error) {
 	const op = "lmr_load"
 	if err := l.object().check(op, HandleLMR); err != nil {

@@ -213,7 +213,8 @@ type binding struct {
 	live    bool // posted while connected; if the bind is flushed, the device may have executed it
 }
 
-// windowTable finds a window by its context after a peer has invalidated the context.
+// windowTable maps contexts to windows. A dispatcher looks a window up after a peer has invalidated
+// the window's context.
 type windowTable struct {
 	mu        ranked[rankWindows]
 	byContext map[uint32]*RMR
@@ -247,9 +248,9 @@ type WaitAgent func(*EVD)
 // connection events, connection requests, asynchronous events and software events. All methods are
 // safe for concurrent use, but only one call may be blocked in Wait.
 //
-// Calls that wait or dequeue poll the device for completions. While no such call runs, the adapter
-// drains the completions of connected endpoints in the background. Completions are queued in the
-// order in which the device reports them. If the queue gets more events than its length, the queue
+// Calls that wait or dequeue poll the device for completions. While no such call runs, goroutines
+// of the adapter drain the completions of connected endpoints. Completions are queued in the order
+// in which the device reports them. If the queue gets more events than its length, the queue
 // overflows, and the adapter's asynchronous dispatcher receives one event about it. An overflowed
 // queue still keeps 4096 more events, or as many as the depth of its completion queue if that is
 // more; further events are lost.
@@ -311,9 +312,9 @@ type SRQ struct {
 	wrs      [1]fabric.RecvWR
 	sges     []fabric.SGE
 
-	// outstanding counts the receives that are on the queue, that endpoints hold, or that have
-	// completed but whose events are not dequeued. It grows under mu; a dispatcher decrements it
-	// when the event is dequeued.
+	// outstanding is the number of receives whose events have not been dequeued. These are the
+	// receives on the queue, those that endpoints hold, and those that have completed. It grows under
+	// mu; a dispatcher decrements it when the event is dequeued.
 	outstanding atomic.Int32
 }
 
@@ -396,17 +397,17 @@ type recvQueue struct {
 type batch[WR any] struct {
 	wrs    []WR
 	sges   []fabric.SGE
-	oneWR  [1]WR // the initial storage of wrs; oneIOV is that of sges
+	oneWR  [1]WR // the initial storage of wrs; oneIOV is the initial storage of sges
 	oneIOV [defaultIOV]fabric.SGE
 }
 
 // watermarks are the high watermarks on the number of receives that an endpoint holds. ep.mu guards
-// all fields but armed.
+// all fields except armed.
 type watermarks struct {
 	armed      atomic.Bool // soft is set and has not fired, or hard is set
 	soft, hard int
 	softArmed  bool
-	passed     bool // the endpoint took more receives from the shared queue than the limit hard
+	passed     bool // the endpoint took more receives from the shared queue than the hard watermark allows
 }
 
 // connection is one connection of an endpoint, or one attempt to connect. Events of an earlier

@@ -211,8 +211,8 @@ func WithMTU(bytes int) Option {
 
 // WithChecksums sets whether this end of a connection requests a checksum (CRC32c) of each message.
 // It is for the device tcp; on other devices Open returns ErrModelNotSupported. Both ends use
-// checksums if either end requests them. The default is on between hosts, and off within a host,
-// because no network can change the bytes there.
+// checksums if either end requests them. By default a connection between hosts has checksums, and a
+// connection within one host has none, because no network can change its bytes.
 //
 // Extension.
 func WithChecksums(on bool) Option {

@@ -76,7 +76,7 @@ func (ia *IA) newPSP(op string, qual ConnQual, port uint16, evd *EVD, flags PSPF
 // listen makes the fabric pass the connection requests on a port to the service point.
 func (ia *IA) listen(op string, port uint16, p servicePoint) (fabric.Listener, error) {
 	l, err := ia.device.Listen(port, func(r fabric.Request) {
-		if !p.take(r) {
+		if !p.takeRequest(r) {
 			r.Reject(nil, false)
 		}
 	})
@@ -106,7 +106,7 @@ func (ia *IA) useForRequests(op string, evd *EVD) error {
 
 func (p *PSP) port() uint16 { return p.listener.Addr().Port() }
 
-func (p *PSP) take(r fabric.Request) bool {
+func (p *PSP) takeRequest(r fabric.Request) bool {
 	p.mu.Lock()
 	live := p.obj.live.Load()
 	p.mu.Unlock()

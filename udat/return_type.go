@@ -74,10 +74,11 @@ func (t ReturnType) String() string {
 // Subtype qualifies a ReturnType. The values are those of DAT 1.2 and form one enumeration.
 type Subtype uint16
 
-// Subtypes, by prefix. SubResource: which resource is exhausted. SubHandle: which handle is
-// invalid. SubArg: which argument is wrong. SubState: the state of the object. SubPrivileges: which
-// access right is missing. SubProtection: for which access the zones differ. SubAddress: what is
-// wrong with an address. The last four subtypes: why Open did not find the adapter.
+// Subtypes. A subtype with the prefix SubResource names the exhausted resource. SubHandle names the
+// invalid handle. SubArg names the wrong argument. SubState names the state of the object.
+// SubPrivileges names the missing access right. SubProtection names the access for which the zones
+// differ. SubAddress names what is wrong with an address. The last four subtypes say why Open did
+// not find the adapter.
 const (
 	SubNone Subtype = iota
 	SubInterrupted

@@ -51,7 +51,7 @@ func (r *RMR) take(serial uint64) (b binding, ok bool) {
 	return binding{}, false
 }
 
-// settle records the outcome of a bind. It takes only RMR.mu and locks of higher rank.
+// settle records the outcome of a bind. It acquires only RMR.mu and locks of higher rank.
 func (r *RMR) settle(serial uint64, s fabric.Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,8 +87,8 @@ func (r *RMR) forget(serial uint64) {
 }
 
 // renew replaces the device's window after a bind was flushed; r.posting is held. A driver derives
-// the key of a bind from the key of the previous bind. If the device has not executed the previous
-// bind, it refuses the next bind.
+// the key of a bind from the key of the previous bind. Therefore a device that has not executed the
+// previous bind refuses the next one.
 func (r *RMR) renew(op string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -87,9 +87,10 @@ func (ep *EP) unreserve() {
 
 func (r *RSP) port() uint16 { return r.listener.Addr().Port() }
 
-// take makes a CR of the request and destroys the service point, which serves only one request. If
-// the dispatcher is full, take refuses the request, and the service point continues to listen.
-func (r *RSP) take(request fabric.Request) bool {
+// takeRequest destroys the service point, which serves only one request, and makes a CR of the
+// request. If the dispatcher is full, takeRequest refuses the request, and the service point
+// continues to listen.
+func (r *RSP) takeRequest(request fabric.Request) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.obj.live.Load() || !r.evd.reserve() {

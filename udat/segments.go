@@ -109,8 +109,8 @@ func subtypeFor(need MemPriv, forRead, forWrite Subtype) Subtype {
 const batchMax = 64
 
 // reserve makes room for work requests of iov segments each: for one request if n is 1, else for
-// the largest batch. The largest batch is batchMax requests, or the capacity of the queue of f if
-// that is less. The queue's lock is held, and the batch is empty.
+// the largest batch. The largest batch is batchMax requests, or the capacity of the queue that f
+// belongs to, if that is less. The queue's lock is held, and the batch is empty.
 func (b *batch[WR]) reserve(n, iov int, f *inflight) {
 	if b.wrs == nil {
 		b.wrs, b.sges = b.oneWR[:0], b.oneIOV[:0]

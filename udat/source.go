@@ -8,7 +8,7 @@ import (
 
 // completionSink is the owner of the work whose completions a dispatcher drains.
 type completionSink interface {
-	// complete settles one completion and fills in its event. If the completion makes no event, ev is
+	// complete handles one completion and fills in its event. If the completion makes no event, ev is
 	// nil; otherwise ev is empty at the call. The dispatcher is locked. The result after, unless nil,
 	// is a function that the dispatcher calls later, without locks.
 	complete(en *inflightEntry, wc *fabric.WC, ev *Event) (after func())
@@ -131,8 +131,8 @@ func (s streams) configSubtype() Subtype {
 	return SubStateEVDConfigNotify
 }
 
-// sourceTable finds a source by the upper half of a work request id. That half contains an index
-// and a generation, which distinguishes the source from earlier sources with the same index.
+// sourceTable maps the upper half of a work request id to a source. That half contains an index and
+// a generation, which distinguishes the source from earlier sources with the same index.
 type sourceTable struct {
 	sources []*source
 	free    []uint32

@@ -254,8 +254,8 @@ func (s *SRQ) drain() {
 	}
 }
 
-// checkLow reports the low watermark, and returns true, if the watermark is armed and fewer
-// receives are on the queue.
+// checkLow queues the event of the low watermark if the watermark is armed and the queue has fewer
+// receives than the watermark. In that case it disarms the watermark and returns true.
 func (s *SRQ) checkLow() (low bool) {
 	s.mu.Lock()
 	low = s.lowArmed && s.available() < s.lowMark

@@ -2,8 +2,8 @@ package udat
 
 // SetWatermark sets and arms both high watermarks on the number of receives that the endpoint
 // holds: those posted to it, or those it has taken from its shared receive queue. WatermarkInfinite
-// disables a watermark. If the number exceeds the watermark soft, one asynchronous event is queued.
-// If it exceeds the watermark hard, the connection breaks; a connection that is not established yet
+// disables a watermark. If the number exceeds the soft watermark, one asynchronous event is queued.
+// If it exceeds the hard watermark, the connection breaks; a connection that is not established yet
 // breaks when it is established. If the number is already too high when the call is made, the
 // effect is immediate.
 //
