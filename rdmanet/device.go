@@ -68,8 +68,8 @@ func isAddr(text string, a netip.Addr) bool {
 	return err == nil && b.Unmap() == a
 }
 
-// deviceTo returns the device that reaches the peer, as a name or address. That is the argument
-// device if the program has named one. The parameter fallback means the same as for devicesFor.
+// deviceTo returns the device that reaches the peer, as a name or address. If the program has named
+// a device, deviceTo returns this name. The parameter fallback means the same as for devicesFor.
 func deviceTo(device string, peer netip.Addr, fallback bool) (string, error) {
 	if device != "" {
 		return device, nil

@@ -285,10 +285,10 @@ func (l *Listener) fail(p *point, err error) {
 	l.changed.Broadcast()
 }
 
-// Accept returns the next connection, a [*Conn]. After Close the error is net.ErrClosed, after the
-// deadline os.ErrDeadlineExceeded. If the error is Temporary, this host could not create a
-// connection, for example because it could not lock memory. The peer's Dial tries again, and Accept
-// may be called again.
+// Accept returns the next connection, a [*Conn]. After Close the error is net.ErrClosed, and after
+// the deadline it is os.ErrDeadlineExceeded. If the error is temporary, this host could not create
+// a connection, for example because it could not lock memory. The peer's Dial tries again, and
+// Accept may be called again.
 func (l *Listener) Accept() (net.Conn, error) {
 	c, err := l.AcceptConn()
 	if err != nil {

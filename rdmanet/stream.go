@@ -93,8 +93,8 @@ type inFlight interface {
 	end(err error)      // called when the operations have ended
 }
 
-// word is an atomic in flight. The device writes the old value to the control message buffer of the
-// request seq.
+// word is an atomic operation in flight. The device writes the old value of the word to the control
+// message buffer of the request whose number is seq.
 type word struct {
 	seq uint64
 	old *uint64

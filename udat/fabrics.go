@@ -21,9 +21,10 @@ var (
 )
 
 // openFabric opens the device with this name or local address on the first fabric that has the
-// device. If no fabric can open the device, openFabric returns the first error that explains why:
-// any error but fabric.ErrNoDevice, or any error of the fabric whose name begins the device's name,
-// as in "tcp:192.0.2.7". If there is no such error, it returns fabric.ErrNoDevice.
+// device. If no fabric can open the device, openFabric returns the first error that is not
+// fabric.ErrNoDevice. If the device's name begins with the name of a fabric, as in "tcp:192.0.2.7",
+// the first error may also be that fabric's fabric.ErrNoDevice. If there is no such error,
+// openFabric returns fabric.ErrNoDevice.
 func (o *openOptions) openFabric(name string, async func(fabric.AsyncEvent)) (fabric.Device, error) {
 	refusal := fabric.ErrNoDevice
 	for _, f := range fabrics() {

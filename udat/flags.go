@@ -29,8 +29,8 @@ type Cookie uint64
 // is port q. A larger value q is port q mod 32001 + 33534, as in OpenFabrics DAPL.
 type ConnQual uint64
 
-// CompletionFlags modify a posted operation, or determine how the completions of an endpoint
-// notify.
+// CompletionFlags modify a posted operation, or determine how the completions of an endpoint notify
+// the Consumer.
 type CompletionFlags uint32
 
 // Completion flags.
@@ -78,7 +78,8 @@ const (
 // EVDState is the state of a dispatcher. It has three independent parts.
 type EVDState uint32
 
-// Event dispatcher states. The config states are values of one field, EVDConfigMask.
+// Event dispatcher states. The config states are values of one bit field, whose mask is
+// EVDConfigMask.
 const (
 	EVDEnabled         EVDState = 0x01
 	EVDDisabled        EVDState = 0x02
@@ -178,7 +179,7 @@ type flagName struct {
 }
 
 // flagText joins the names of the flags that are set with "|", and appends bits without a name as
-// one hexadecimal number. If flags is 0, it returns the argument none.
+// one hexadecimal number. If flags is 0, it returns the text in none.
 func flagText(flags uint32, none string, names ...flagName) string {
 	if flags == 0 {
 		return none

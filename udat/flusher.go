@@ -9,9 +9,10 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// flusher waits in the background for work of an adapter that must complete although no call waits
-// for it: the flush after a connection, and the requests of a graceful disconnect. It also runs the
-// checks of the keep-alive. Its one goroutine runs while there are tasks.
+// flusher has a goroutine for work of an adapter that must complete although no call waits for it:
+// the flush of an endpoint's queues at the end of a connection, and the requests before a graceful
+// disconnect. The goroutine also runs the checks of the keep-alive. It exists only while there are
+// tasks.
 type flusher struct {
 	mu      ranked[rankFlusher]
 	tasks   []*flushTask
@@ -30,7 +31,7 @@ type flushTask struct {
 	done           bool
 }
 
-// The pause between two calls of a step doubles from pollMin to pollMax.
+// The pause between two calls of a step is pollMin at first, and doubles until it is pollMax.
 const (
 	pollMin = 50 * time.Microsecond
 	pollMax = 10 * time.Millisecond
@@ -40,13 +41,13 @@ func newFlusher() *flusher {
 	return &flusher{added: make(chan struct{}, 1), stop: make(chan struct{})}
 }
 
-// watch calls step repeatedly in the background until it returns true. The callback step must not
-// block, because all tasks of the adapter would wait for it.
+// watch makes the flusher's goroutine call step repeatedly until step returns true. The callback
+// step must not block, because all tasks of the adapter would wait for it.
 func (f *flusher) watch(step func() (done bool)) {
 	f.add(&flushTask{step: step, pause: pollMin, longest: pollMax})
 }
 
-// every is watch with a constant interval.
+// every is like watch, but step is called at a constant interval.
 func (f *flusher) every(interval time.Duration, step func() (done bool)) {
 	f.add(&flushTask{step: step, pause: interval, longest: interval})
 }
@@ -98,7 +99,7 @@ func (f *flusher) run() {
 	}
 }
 
-// runDue runs the steps that are due; no lock is held while a step runs.
+// runDue calls the step of each task whose time has come; no lock is held during a step.
 func (f *flusher) runDue() {
 	f.mu.Lock()
 	tasks := slices.Clone(f.tasks)
@@ -116,8 +117,9 @@ func (f *flusher) runDue() {
 	}
 }
 
-// next drops the tasks that are done. It returns the time at which the first of the other tasks is
-// due. If more is false, no task is left, and the goroutine must end.
+// next removes the tasks whose step has returned true. The result due is the earliest time at which
+// another task's step must be called. The result more is false if no task is left, and the
+// goroutine must then end.
 func (f *flusher) next() (due time.Time, more bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -131,7 +133,8 @@ func (f *flusher) next() (due time.Time, more bool) {
 	return due, f.running
 }
 
-// pollUntil calls step, at least once, until it returns true or the deadline has passed.
+// pollUntil calls step at least once, and repeats the call until step returns true or the deadline
+// has passed.
 func pollUntil(deadline time.Time, step func() (done bool)) {
 	for pause := pollMin; !step() && !time.Now().After(deadline); pause = min(2*pause, pollMax) {
 		time.Sleep(pause)

@@ -48,7 +48,7 @@ func badHandle(op string, kind HandleType, o *object) *Error {
 	return fail(op, InvalidHandle, handleSubtype[kind], "the %s %s", kind, what)
 }
 
-// asRole gives an InvalidHandle error that has no subtype the subtype in the parameter role. DAT
+// asRole sets the subtype of err to role, if err is an InvalidHandle error that has no subtype. DAT
 // has one subtype for each role that a dispatcher can play in a call.
 func asRole(err error, role Subtype) error {
 	var e *Error
@@ -127,14 +127,14 @@ func (ia *IA) adopt(op string, o *object, h Handle, kind HandleType, prepare fun
 }
 
 // release ends the life of an object that is being freed. It returns InvalidHandle if the object is
-// not alive, and InvalidState with the subtype inUse if the object is in use. The parameter users
-// is the word for the users in the text of that error.
+// not alive. If the object is in use, it returns InvalidState, and the parameters are for this
+// error: inUse is the subtype, and users is the word for the users in the text.
 func (o *object) release(op string, kind HandleType, inUse Subtype, users string) error {
 	return o.releaseIf(op, kind, inUse, users, nil)
 }
 
-// releaseIf is release with one more check. If lastCheck is not nil, releaseIf calls it after the
-// other checks, under ia.mu, and returns its error.
+// releaseIf is like release, with one more check. If lastCheck is not nil, releaseIf calls
+// lastCheck after the other checks, under ia.mu, and returns its error.
 func (o *object) releaseIf(op string, kind HandleType, inUse Subtype, users string, lastCheck func() error) error {
 	if err := o.check(op, kind); err != nil {
 		return err
@@ -186,7 +186,7 @@ func (ia *IA) dispatchers() []*EVD {
 	return list
 }
 
-// use takes a reference to a live object.
+// use adds a reference to a live object. It returns InvalidHandle if the object is not alive.
 func (o *object) use(op string, kind HandleType) error {
 	if o == nil || o.ia == nil {
 		return badHandle(op, kind, o)
@@ -244,9 +244,9 @@ func countOf(n int, kind HandleType) string {
 	return s
 }
 
-// The ranks of the package's locks. A goroutine that holds a lock takes only locks with higher
-// numbers. docs/locks.md has the same table, with what each lock guards. Tests with the build tag
-// lockcheck panic if a lock is taken against its rank.
+// The ranks of the package's locks. A goroutine that holds a lock may lock only locks with higher
+// ranks. docs/locks.md has the same table, and says what each lock guards. Tests with the build tag
+// lockcheck panic if a lock is locked against its rank.
 type (
 	rankCR           struct{}
 	rankServicePoint struct{}

@@ -26,8 +26,9 @@ func (ia *IA) posters() []*EP {
 	return slices.Collect(maps.Keys(ia.posting))
 }
 
-// poller polls the dispatchers of an adapter that have connections, but neither a blocked call nor
-// an arm loop that drains their completions. It polls all of them together, once per interval.
+// poller polls the dispatchers of an adapter that have connections and whose completions are not
+// drained by a blocked call or by an arm loop (see waiting). It polls all of them together, once
+// per interval.
 type poller struct {
 	interval time.Duration
 	poll     func(*EVD) // may add the dispatcher again

@@ -9,7 +9,7 @@ import (
 // inflight is the work of one queue of an endpoint that is posted and not completed: a ring of
 // entries between a head and a tail. The poster moves the tail, under the lock of its queue. The
 // dispatcher that drains the completions moves the head, under its own lock. The poster reads the
-// head only when the queue seems full, so that most posts take only one lock. Work completes in the
+// head only when the queue seems full, so that most posts need only one lock. Work completes in the
 // order of posting.
 //
 // A suppressed request that succeeds makes no completion. The completion of a later request proves
@@ -63,8 +63,8 @@ const (
 	entryInternal                           // posted by the library; makes no event
 )
 
-// spareEntries is the number of request entries beyond the Consumer's limit: one, for the request
-// that the library posts to prove that earlier suppressed requests are done.
+// spareEntries is the number of request entries beyond the Consumer's limit. The one spare entry is
+// for the request that the library posts to prove that earlier suppressed requests are done.
 const spareEntries = 1
 
 // newInflight makes a ring for limit+spare entries. saveSGEs can save up to stride segments for
@@ -77,13 +77,13 @@ func newInflight(limit, spare, stride int, headMu *ranked[rankEVD]) inflight {
 	return inflight{limit: uint32(limit), entries: make([]inflightEntry, size), headMu: headMu, stride: uint32(stride)}
 }
 
-// most returns the greatest number of completions of the queue that may wait to be drained.
+// most returns the largest possible number of completions that wait to be drained.
 func (q *inflight) most() int { return int(q.limit) + spareEntries }
 
 func (q *inflight) entry(seq uint32) *inflightEntry { return &q.entries[seq&uint32(len(q.entries)-1)] }
 
-// head returns the number of the first entry that has not completed. It takes the dispatcher's
-// lock.
+// head returns the number of the first entry that has not completed. It locks the dispatcher's lock
+// for a moment.
 func (q *inflight) head() uint32 {
 	q.headMu.Lock()
 	head := q.completed
@@ -109,7 +109,7 @@ func (q *inflight) full(batched int) bool {
 func (q *inflight) mayBeFull(more int) bool { return q.tail+uint32(more)-q.freed >= q.limit }
 
 // workID returns the id of the work request of entry seq. The completion of the request has the
-// same id. The upper half is the id of the source, the lower half is seq.
+// same id. The upper half of the id is the id of the source, and the lower half is seq.
 func (q *inflight) workID(seq uint32) uint64 { return q.id | uint64(seq) }
 
 // owns reports whether a completion with this id belongs to work of this queue.

@@ -38,7 +38,8 @@ func (l *LMR) LoadUint32(off int) (uint32, error) {
 	return load(l, off, func(p unsafe.Pointer) uint32 { return atomic.LoadUint32((*uint32)(p)) })
 }
 
-// load reads one word of the region. The memory stays while l.mu is held, because unpin takes l.mu.
+// load reads one word of the region. The memory stays mapped while l.mu is held, because unpin
+// needs l.mu.
 func load[W uint32 | uint64](l *LMR, off int, read func(unsafe.Pointer) W) (W, error) {
 	const op = "lmr_load"
 	if err := l.object().check(op, HandleLMR); err != nil {

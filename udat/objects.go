@@ -94,7 +94,8 @@ type unconfirmed struct {
 	since time.Time
 }
 
-// settings are the options that the adapter keeps. They do not change after Open.
+// settings are the settings of an adapter that follow from the options of Open. They do not change
+// after Open.
 type settings struct {
 	foreignConnect bool // connect dispatchers may belong to another adapter
 	spin           time.Duration
@@ -203,7 +204,7 @@ func (r *RMR) object() *object {
 	return &r.obj
 }
 
-// binding is one Bind of a window.
+// binding is the effect of one call of Bind on a window.
 type binding struct {
 	serial  uint64
 	region  *LMR // nil: the bind unbinds the window
@@ -238,9 +239,9 @@ func (c *CNO) object() *object {
 	return &c.obj
 }
 
-// WaitAgent is an OS wait proxy agent: a function that one trigger of a notification object calls,
-// on a new goroutine. The argument is the dispatcher that has events, or nil if the last dispatcher
-// has been freed or the adapter closed.
+// WaitAgent is an OS wait proxy agent: a function that is called once, on a new goroutine, when a
+// notification object is triggered. The argument is the dispatcher that has events, or nil if the
+// last dispatcher has been freed or the adapter has been closed.
 type WaitAgent func(*EVD)
 
 // EVD is an event dispatcher: a bounded queue of events. Its streams feed it: completions,
@@ -248,8 +249,8 @@ type WaitAgent func(*EVD)
 // safe for concurrent use, but only one call may be blocked in Wait.
 //
 // Calls that wait or dequeue poll the device for completions. While no such call runs, the adapter
-// drains the completions of connected endpoints in the background. Completions are queued in the
-// order in which the device reports them. If the queue gets more events than its length, the queue
+// itself drains the completions of connected endpoints. Completions are queued in the order in
+// which the device reports them. If the queue gets more events than its length, the queue
 // overflows, and the adapter's asynchronous dispatcher receives one event about it. An overflowed
 // queue still keeps 4096 more events, or as many as the depth of its completion queue if that is
 // more; further events are lost.
@@ -343,7 +344,7 @@ type EP struct {
 	attr     EPAttr
 	recvs    recvQueue
 
-	// A dispatcher that is nil discards the events.
+	// If a dispatcher is nil, the events for it are discarded.
 	recvEVD, requestEVD, connectEVD *EVD
 
 	modifying ranked[rankModifying] // held by Modify; only Modify changes pz, attr and the dispatchers
@@ -471,8 +472,8 @@ func (r *RSP) object() *object {
 }
 
 // CR is a connection request that waits for an answer. Accept, Reject and Handoff answer it and
-// destroy it. Answer each request: until then it keeps its resources, on tcp a socket, even if the
-// peer has given up.
+// destroy it. Answer each request, because until then it keeps its resources (a socket if the
+// device is tcp), even if the peer has given up.
 type CR struct {
 	obj       object
 	request   fabric.Request

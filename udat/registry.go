@@ -63,7 +63,7 @@ func providerInfo(d fabric.DeviceInfo) ProviderInfo {
 	return p
 }
 
-// answers reports whether Open accepts name as a name or an address of the adapter.
+// answers reports whether name is a name or an address by which Open opens the adapter.
 func (p *ProviderInfo) answers(name string) bool {
 	if addr, err := netip.ParseAddr(name); err == nil {
 		name = addr.Unmap().String()
@@ -94,7 +94,7 @@ type providerRegistry struct {
 	names map[string]*registeredName
 }
 
-// registeredName is the device, with options, that a registered name stands for.
+// registeredName has the device and the options that a registered name stands for.
 type registeredName struct {
 	device string
 	opts   []Option
@@ -143,8 +143,8 @@ func RegisterProvider(name, device string, opts ...Option) error {
 }
 
 // RemoveProvider removes a name that RegisterProvider has added. It returns InvalidParameter if the
-// name is not registered. While adapters that were opened by the name are open, it changes nothing
-// and returns ProviderInUse.
+// name is not registered. If adapters that were opened by this name are still open, it changes
+// nothing and returns ProviderInUse.
 //
 // Implements: dat_registry_remove_provider.
 func RemoveProvider(name string) error {

@@ -74,10 +74,16 @@ func (t ReturnType) String() string {
 // Subtype qualifies a ReturnType. The values are those of DAT 1.2 and form one enumeration.
 type Subtype uint16
 
-// Subtypes, by prefix. SubResource: which resource is exhausted. SubHandle: which handle is
-// invalid. SubArg: which argument is wrong. SubState: the state of the object. SubPrivileges: which
-// access right is missing. SubProtection: for which access the zones differ. SubAddress: what is
-// wrong with an address. The last four subtypes: why Open did not find the adapter.
+// Subtypes. The prefix tells what a subtype names. The last four subtypes name the reason why Open
+// did not find the adapter.
+//
+//   - SubResource: the resource that is exhausted
+//   - SubHandle: the handle that is invalid
+//   - SubArg: the argument that is wrong
+//   - SubState: the state of the object
+//   - SubPrivileges: the access right that is missing
+//   - SubProtection: the access for which the zones differ
+//   - SubAddress: what is wrong with an address
 const (
 	SubNone Subtype = iota
 	SubInterrupted

@@ -51,7 +51,7 @@ func (r *RMR) take(serial uint64) (b binding, ok bool) {
 	return binding{}, false
 }
 
-// settle records the outcome of a bind. It takes only RMR.mu and locks of higher rank.
+// settle records the outcome of a bind. It locks only RMR.mu and locks of higher rank.
 func (r *RMR) settle(serial uint64, s fabric.Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -105,7 +105,8 @@ func (r *RMR) renew(op string) error {
 	return nil
 }
 
-// forgetBinds forgets the binds in flight from entry head on; the poster's lock is held.
+// forgetBinds forgets the binds among the entries from head to the tail of the queue; the poster's
+// lock is held.
 func forgetBinds(q *inflight, head uint32) {
 	for seq := head; seq != q.tail; seq++ {
 		if en := q.entry(seq); en.rmr != nil {
@@ -135,7 +136,8 @@ func (r *RMR) binding() binding {
 	return r.bound
 }
 
-// invalidated unbinds the window if its present binding has this RMR context.
+// invalidated handles a peer's invalidation of an RMR context. It unbinds the window if the present
+// binding has this context.
 func (r *RMR) invalidated(context uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -16,9 +16,9 @@ func regionOf(iov []LMRTriplet) *LMR {
 	return nil
 }
 
-// appendSegments checks the local segments of iov and appends them to sges, at most limit bytes in
-// total. The result length is the number of bytes appended. The result total is the number of bytes
-// in iov.
+// appendSegments checks the local segments of iov. It appends them to sges, but not more than limit
+// bytes in total. The result length is the number of bytes appended. The result total is the number
+// of bytes in iov.
 func appendSegments(sges []fabric.SGE, op string, iov []LMRTriplet, need MemPriv, pz *PZ,
 	limit uint64) (_ []fabric.SGE, length, total uint64, err error) {
 	for i := range iov {
@@ -108,9 +108,9 @@ func subtypeFor(need MemPriv, forRead, forWrite Subtype) Subtype {
 // batchMax is the largest number of work requests posted with one doorbell.
 const batchMax = 64
 
-// reserve makes room for work requests of iov segments each: for one request if n is 1, else for
-// the largest batch. The largest batch is batchMax requests, or the capacity of the queue of f if
-// that is less. The queue's lock is held, and the batch is empty.
+// reserve makes room for work requests of iov segments each. If n is 1, it makes room for one
+// request, otherwise for the largest batch. The largest batch is batchMax requests, or the capacity
+// of the queue of f if that is less. The queue's lock is held, and the batch is empty.
 func (b *batch[WR]) reserve(n, iov int, f *inflight) {
 	if b.wrs == nil {
 		b.wrs, b.sges = b.oneWR[:0], b.oneIOV[:0]

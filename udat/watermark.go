@@ -1,11 +1,11 @@
 package udat
 
 // SetWatermark sets and arms both high watermarks on the number of receives that the endpoint
-// holds: those posted to it, or those it has taken from its shared receive queue. WatermarkInfinite
-// disables a watermark. If the number exceeds the watermark soft, one asynchronous event is queued.
-// If it exceeds the watermark hard, the connection breaks; a connection that is not established yet
-// breaks when it is established. If the number is already too high when the call is made, the
-// effect is immediate.
+// holds. These are the receives that were posted to it, or that it has taken from its shared
+// receive queue. WatermarkInfinite disables a watermark. If the number of receives exceeds soft,
+// one asynchronous event is queued. If the number exceeds hard, the connection breaks; a connection
+// that is not established yet breaks when it is established. If the number is already too high when
+// the call is made, the effect is immediate.
 //
 // The call is valid in every state. It returns ModelNotSupported if the endpoint has a shared
 // receive queue and the device does not count the receives that each endpoint takes
@@ -44,8 +44,8 @@ func (ep *EP) SetWatermark(soft, hard int) error {
 	return nil
 }
 
-// tookMore checks the watermarks of an endpoint that has taken n receives of its shared queue and
-// not completed them; ep.mu is held.
+// tookMore checks the watermarks of an endpoint that holds n receives of its shared queue; ep.mu is
+// held.
 func (ep *EP) tookMore(n int) {
 	w := &ep.wmark
 	if w.softArmed && n > w.soft {
