@@ -48,8 +48,8 @@ const (
 	// request. The more requests wait, the shorter this time is, down to graceLeast.
 	graceTime  = time.Second
 	graceLeast = 200 * time.Millisecond
-	// helloTime is how long a connection waits for its first message. Then it is given up, even if
-	// no request waits.
+	// helloTime is how long a connection waits for its first message. After that the listener gives up
+	// the connection, even if no request waits.
 	helloTime = 15 * time.Second
 )
 

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Close waits until the peer's device has all bytes. It waits for at most closeMost, and for only
-// closePause if the peer has no room for more bytes during that time.
+// Close waits until the peer's device has all bytes, for at most closeMost. It stops waiting
+// earlier if nothing was sent for closePause because the peer has no room for more bytes.
 const (
 	closePause = 20 * time.Millisecond
 	closeMost  = 500 * time.Millisecond
@@ -83,9 +83,9 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// awaitClose waits until the peer's device has all bytes, so that the process may exit, or until
-// the limits of Close have passed. After SetLinger with a positive time it waits until the
-// connection has ended.
+// awaitClose waits until the peer's device has all bytes or the limits of Close have passed. When
+// the device has all bytes, the process may exit without losing data. After SetLinger with a
+// positive time, awaitClose waits until the connection has ended.
 func (c *Conn) awaitClose() {
 	if c.linger.waits {
 		for c.state != stateDead {

@@ -290,7 +290,7 @@ func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 // address.
 func (c *Conn) Device() string { return c.pool.adapter.key.name }
 
-// opError wraps an error in a net.OpError, except nil and io.EOF.
+// opError wraps an error in a net.OpError. It returns nil and io.EOF unchanged.
 func (c *Conn) opError(op string, err error) error {
 	if err == nil || err == io.EOF {
 		return err

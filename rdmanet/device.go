@@ -29,8 +29,8 @@ const (
 func isTCP(device string) bool { return device == tcpDevice || strings.HasPrefix(device, tcpPrefix) }
 
 // devicesFor returns the devices to listen on for a local address, as names or addresses. The
-// parameter device is the device that the program named, or empty. The parameter fallback states
-// whether the program has set Fallback: a host without RDMA devices then uses TCP instead of mem0.
+// parameter device is the device that the program named, or empty. The parameter fallback is true
+// if the program has set Fallback. A host without RDMA devices then uses TCP instead of mem0.
 func devicesFor(device string, local netip.Addr, fallback bool) ([]string, error) {
 	only, hasOnly := strings.CutPrefix(device, tcpPrefix)
 	switch {
@@ -131,9 +131,9 @@ func has(a netip.Addr) func(udat.ProviderInfo) bool {
 	return func(p udat.ProviderInfo) bool { return p.Addr == a.String() || slices.Contains(p.Addrs, a.String()) }
 }
 
-// target translates the peer's address into the address to which the open device a connects. The
-// unspecified address becomes the address of the device. On "tcp", which has all addresses of the
-// host, it becomes the loopback address instead. A loopback address becomes the address of the
+// target translates the peer's address into the address that the adapter's device must connect to.
+// The unspecified address becomes the address of the device. On "tcp", which has all addresses of
+// the host, it becomes the loopback address instead. A loopback address becomes the address of the
 // device, except on TCP. On mem0 each address of this host becomes the address of the device.
 func (a *adapter) target(to netip.Addr) netip.Addr {
 	name := a.key.name

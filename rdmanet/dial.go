@@ -44,7 +44,7 @@ type Dialer struct {
 	// three unanswered probes the connection is broken. The value 0 means 15 seconds, and a negative
 	// value disables probes. A time of less than 50 ms is rounded up to 50 ms.
 	KeepAlive time.Duration
-	// Timeout is the time limit of Dial, for all addresses of the host together. 0 means 30
+	// Timeout is the time limit of Dial, for all addresses of the host together. The value 0 means 30
 	// seconds.
 	Timeout time.Duration
 	// TCPAddrs makes LocalAddr and RemoteAddr return *net.TCPAddr, for programs that need this
@@ -62,7 +62,7 @@ type Dialer struct {
 }
 
 // Dial connects to "host:port" on the network "rdma", with the settings of the zero Dialer. It
-// fails when ctx is done before the connection is established.
+// fails if ctx is done before the connection is established.
 func Dial(ctx context.Context, network, address string) (*Conn, error) {
 	return new(Dialer).Dial(ctx, network, address)
 }
@@ -159,8 +159,8 @@ func dialError(network string, to net.Addr, err error) error {
 	return &net.OpError{Op: "dial", Net: network, Addr: to, Err: err}
 }
 
-// config returns the settings of the connection, and the device that the Dialer selects, "" if it
-// selects none.
+// config returns the settings of the connection and the device that the Dialer selects. The device
+// is "" if the Dialer selects none.
 func (d *Dialer) config() (cfg config, device string, err error) {
 	cfg, err = newConfig(d.ReadBuffer, d.WriteBuffer, d.KeepAlive, d.TCPAddrs, d.Logger)
 	if err == nil {
@@ -203,8 +203,8 @@ func (d *Dialer) local() (a netip.Addr, err error) {
 	return a.Unmap(), nil
 }
 
-// leastShare is the least share of the time that one of several addresses gets, if that much time
-// is left.
+// leastShare is the least time that Dial gives to each of several addresses, unless less time is
+// left.
 const leastShare = 2 * time.Second
 
 // dialUntilTaken connects to an address, and tries again while the peer is busy. The parameter left

@@ -204,7 +204,7 @@ func (d *dispatcher) leave() {
 	}
 }
 
-// keepLater sets the timer that starts the keeper, unless the timer is set; mu is held.
+// keepLater sets the timer that starts the keeper, unless the timer is already set; mu is held.
 func (d *dispatcher) keepLater() {
 	d.ledSince = true
 	if !d.lateSet {

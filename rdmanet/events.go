@@ -39,9 +39,9 @@ func (c events) handle(ev *udat.Event) {
 // because the peer's device did not answer (IBV_WC_RETRY_EXC_ERR).
 const retryExceeded = 12
 
-// completed handles a completion. It accepts received data even after a request has failed. When a
-// peer sends its last byte and disconnects, the device may report the failed request before the
-// data.
+// completed handles a completion. It accepts received data even after a request has failed, because
+// the device may report the failed request before the data when a peer sends its last byte and
+// disconnects.
 func (c events) completed(ev *udat.Event) {
 	receive := false
 	switch ev.Operation {

@@ -54,9 +54,9 @@ func (l *linger) end() {
 }
 
 // Drain waits until all closed connections of this process have delivered their data, or ctx is
-// done. Call it before the process exits if peers may read slowly. If ctx ends first, the error
+// done. If peers may read slowly, call Drain before the process exits. If ctx ends first, the error
 // wraps the error of ctx. If connections have lost bytes since the last Drain, the error reports
-// their number.
+// how many connections and bytes.
 func Drain(ctx context.Context) error {
 	lingering.mu.Lock()
 	var waits []chan struct{}

@@ -51,9 +51,9 @@ func Listen(network, address string) (*Listener, error) {
 }
 
 // Listen listens on "host:port" of the network "rdma". The result is a [*Listener], or a listener
-// of package net if Fallback was called. ctx only limits the time to look up the address. If the
-// port is in use, the error wraps syscall.EADDRINUSE; on "tcp", if this host does not have the
-// address, it wraps syscall.EADDRNOTAVAIL.
+// of package net if Fallback was called. The context only limits the time to look up the address.
+// If the port is in use, the error wraps syscall.EADDRINUSE. If this host does not have the
+// address, the error on "tcp" wraps syscall.EADDRNOTAVAIL.
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
 	l, err := lc.listen(ctx, network, address)
 	switch {

@@ -72,7 +72,7 @@ func (c *Conn) newMemory(size int, rights udat.MemPriv) (memory, error) {
 	return memory{l, 0, uint64(size)}, err
 }
 
-// newFullRing is newMemory for a ring that replaces the first, small one.
+// newFullRing is like newMemory, for a ring that replaces the first, small one.
 func (c *Conn) newFullRing(size int, rights udat.MemPriv) (memory, error) {
 	growing <- struct{}{}
 	defer func() { <-growing }()

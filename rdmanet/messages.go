@@ -25,7 +25,7 @@ type Messages struct {
 	broken  error // set if only part of a message was sent, so that no more can be sent
 }
 
-// messageHead is the size in bytes of a message's header, which is its length.
+// messageHead is the size in bytes of a message's header, which contains the length of the message.
 const messageHead = 4
 
 // NewMessages returns a Messages on a connection. Nothing may have been written to the connection

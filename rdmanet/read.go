@@ -198,9 +198,9 @@ func (c *Conn) giveBack(l loan, n int) {
 	}
 }
 
-// SetReadBuffer sets the largest number of bytes that the peer may send before they are read, from
-// 4096 up to the ReadBuffer of the [Dialer] or [ListenConfig]. For another size the error wraps
-// syscall.EINVAL.
+// SetReadBuffer sets the largest number of bytes that the peer may send before they are read. The
+// number must be from 4096 to the ReadBuffer of the [Dialer] or [ListenConfig]. Otherwise the error
+// wraps syscall.EINVAL.
 func (c *Conn) SetReadBuffer(bytes int) error {
 	if bytes < minRing || bytes > c.cfg.readBuffer {
 		return c.opError("set", fmt.Errorf("read buffer of %d bytes, must be from %d to %d: %w", bytes, minRing,

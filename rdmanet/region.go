@@ -63,9 +63,9 @@ type Region struct {
 // [Conn.Close]. If the peer may write to the memory, it may do so at any time: copy data before
 // checking it.
 //
-// If buf is mapped memory, it must stay mapped for as long, and be writable if the peer may write.
-// The devices mem0 and "tcp" access the memory with the instructions of this process: if it is not
-// mapped, an operation of the peer ends the process.
+// If buf is mapped memory, it must stay mapped as long as it is locked, and it must be writable if
+// the peer may write. On the devices mem0 and "tcp", code of this process accesses the memory for
+// the peer. If the memory is not mapped, an operation of the peer therefore ends the process.
 func (c *Conn) NewRegion(buf []byte, access Access) (*Region, error) {
 	priv, err := access.rights(c.pool.adapter)
 	if err != nil {

@@ -177,8 +177,9 @@ func (c *Conn) ReadFrom(r io.Reader) (total int64, err error) {
 	}
 }
 
-// CloseWrite ends the stream to the peer. The peer reads io.EOF after the data written before. This
-// end can still read. Blocked and later Writes return EPIPE. Another CloseWrite does nothing.
+// CloseWrite ends the stream to the peer. After the data that was written before, the peer reads
+// io.EOF. This end can still read. Blocked and later Writes return EPIPE. Another CloseWrite does
+// nothing.
 func (c *Conn) CloseWrite() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

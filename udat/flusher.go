@@ -23,7 +23,7 @@ type flusher struct {
 	group   sync.WaitGroup
 }
 
-// flushTask is a step to repeat until it returns true.
+// flushTask is a task of the flusher: a step that is repeated until it returns true.
 type flushTask struct {
 	step           func() (done bool)
 	pause, longest time.Duration // pause is the next pause; watch makes it double up to longest
@@ -71,7 +71,7 @@ func (f *flusher) add(t *flushTask) {
 	}
 }
 
-// close ends the goroutine and drops all tasks. No lock of the adapter is held.
+// close ends the flusher's goroutine and drops all tasks. The caller holds no lock of the adapter.
 func (f *flusher) close() {
 	f.mu.Lock()
 	f.stopped = true

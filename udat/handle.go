@@ -11,7 +11,7 @@ import (
 
 var handleText = [...]string{"CR", "EP", "EVD", "IA", "LMR", "PSP", "PZ", "RMR", "RSP", "CNO", "SRQ"}
 
-// String returns DAT's abbreviation of the kind: "EP" for DAT_HANDLE_TYPE_EP.
+// String returns DAT's abbreviation of the kind, for example "EP" for DAT_HANDLE_TYPE_EP.
 func (t HandleType) String() string {
 	if uint(t) < uint(len(handleText)) {
 		return handleText[t]
@@ -172,7 +172,8 @@ func destroyEach(doomed []Handle) {
 	group.Wait()
 }
 
-// dispatchers returns all dispatchers to which completions can come, including the sink.
+// dispatchers returns all dispatchers to which completions can come. Besides the Consumer's
+// dispatchers this is ia.sink, if it exists.
 func (ia *IA) dispatchers() []*EVD {
 	ia.mu.Lock()
 	defer ia.mu.Unlock()

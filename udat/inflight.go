@@ -27,7 +27,8 @@ type inflight struct {
 	headMu   *ranked[rankEVD] // the dispatcher's lock
 	segments []fabric.SGE     // stride segments for each entry; nil until the first saveSGEs
 
-	// Guarded by the dispatcher's lock; in another cache line than the poster's fields.
+	// The dispatcher's lock guards this field, which is in another cache line than the poster's
+	// fields.
 	completed uint32 // number of the first entry that has not completed
 }
 
@@ -98,14 +99,14 @@ func (q *inflight) count() int {
 }
 
 // full reports whether the queue has no room for one more entry. The parameter batched is the
-// number of entries in the batch, which are not posted yet but take room. The poster's lock is
-// held.
+// number of entries in the caller's batch. They are not posted yet, but they need room. The
+// poster's lock is held.
 func (q *inflight) full(batched int) bool {
 	return q.mayBeFull(batched) && q.count()+batched >= int(q.limit)
 }
 
-// mayBeFull is a cheap form of full. It uses freed instead of head, so that it does not take the
-// dispatcher's lock. It may return true although the queue is not full.
+// mayBeFull is a cheap form of full. It uses q.freed instead of the head, so that it does not need
+// the dispatcher's lock. It may return true although the queue is not full.
 func (q *inflight) mayBeFull(more int) bool { return q.tail+uint32(more)-q.freed >= q.limit }
 
 // workID returns the id of the work request of entry seq. The completion of the request has the

@@ -332,7 +332,8 @@ type srqSlot struct {
 }
 
 // EP is an endpoint: one end of a reliable connection. All methods are safe for concurrent use.
-// Requests go out in the order in which the posting calls lock the endpoint, and so do receives.
+// Requests are posted to the device in the order in which the posting calls lock the endpoint, and
+// so are receives.
 type EP struct {
 	// The fields that a post reads come first, here and in the queues. With many endpoints each
 	// cache line that a post reads costs time.
@@ -419,9 +420,9 @@ type connection struct {
 	suspected *time.Timer // breaks the connection some time after work was flushed for an unknown reason
 	active    bool        // counted in IA.activeEPs and EVD.connected
 
-	// Set in FLUSHING: the last event, and the tails of the queues at the end of the connection.
-	// The event is queued when all work before the tails has completed, or when flushWait has
-	// passed since the time in ended.
+	// These fields are set in the state FLUSHING: the last event, and the tails of the queues at the
+	// end of the connection. The event is queued when all work before the tails has completed, or when
+	// flushWait has passed since the time in ended.
 	disconnectEvent *Event
 	requests, recvs uint32
 	ended           time.Time // zero until the connection ends

@@ -115,9 +115,10 @@ func WithoutAsyncEVD() Option {
 	return func(o *openOptions) error { o.noAsync = true; return nil }
 }
 
-// WithRNRRetry sets how often a Send is retried while the receiver has no receive posted: n from 0
-// to 6 times, or without limit if n is 7, the default. When the retries are used up the Send fails
-// with DTOErrReceiverNotReady, and the connection breaks.
+// WithRNRRetry sets how often a Send is retried while the receiver has no receive posted. If n is
+// from 0 to 6, it is retried n times. If n is 7, which is the default, it is retried without limit.
+// When the retries are used up, the Send fails with DTOErrReceiverNotReady, and the connection
+// breaks.
 //
 // Extension.
 func WithRNRRetry(n int) Option {
@@ -130,9 +131,9 @@ func WithRNRRetry(n int) Option {
 	}
 }
 
-// WithRetry sets how often a request is sent again if the peer does not acknowledge it: 0 to 7
-// times. The default is 7. On soft-RoCE the default is 6, because soft-RoCE retries without limit
-// if n is 7.
+// WithRetry sets how often a request is sent again if the peer does not acknowledge it: n times,
+// with n from 0 to 7. The default is 7. On soft-RoCE the default is 6, because soft-RoCE retries
+// without limit if n is 7.
 //
 // Extension.
 func WithRetry(n int) Option {

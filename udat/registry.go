@@ -15,7 +15,8 @@ type ProviderInfo struct {
 	Name   string // the name to pass to Open
 	Fabric string // "verbs", "tcp" for this host's TCP, or "mem" for the fabric inside this process
 	Addr   string // the adapter's IP address; empty if it has none
-	// all its IP addresses, preferred first; Open accepts each of them; empty for mem0 and tcp
+	// Addrs has all IP addresses of the adapter, the preferred one first. Open accepts each of them.
+	// The list is empty for mem0 and tcp.
 	Addrs        []string
 	Active       bool   // the port is up
 	Detail       string // for people: transport, address, and why this address was chosen
