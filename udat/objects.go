@@ -94,8 +94,7 @@ type unconfirmed struct {
 	since time.Time
 }
 
-// settings are the settings of an adapter that follow from the options of Open. They do not change
-// after Open.
+// settings are the settings of an adapter, which do not change after Open.
 type settings struct {
 	foreignConnect bool // connect dispatchers may belong to another adapter
 	spin           time.Duration
