@@ -24,8 +24,8 @@ type Path struct {
 	Spin         *time.Duration // how long a blocked call polls before it parks: 0 to 1 s
 }
 
-// adapterKey identifies an adapter: a name or an address, and the path settings, -1 for an unset
-// one.
+// adapterKey identifies an adapter by a name or an address, and by the path settings. The value -1
+// stands for an unset setting.
 type adapterKey struct {
 	name string
 	ints [5]int
@@ -86,7 +86,8 @@ var adapters struct {
 	open map[adapterKey]*adapter
 }
 
-// openAdapter opens a device, or counts one more user if it is open. The caller must call close.
+// openAdapter returns the adapter of a device. It opens the device, or counts one more user if the
+// device is already open. The caller must call the adapter's close.
 func openAdapter(name string, path Path) (*adapter, error) {
 	adapters.mu.Lock()
 	defer adapters.mu.Unlock()
@@ -125,8 +126,8 @@ const softPackets = 8
 
 // largestWrite returns the largest number of bytes of one write. On soft-RoCE it is small, because
 // a long write stalls on a network that loses packets, and then ends the connection. Within one
-// write, the driver (Linux 6.1) sends again at once only after the first loss. It waits 2 s after
-// each later loss, and gives up after 7.
+// write, the driver (Linux 6.1) retransmits at once only after the first loss. It waits 2 s after
+// each later loss, and gives up after 7 losses.
 func largestWrite(vendor string, transport []udat.NamedAttr) uint64 {
 	if vendor != softroce.Name {
 		return maxChunk
@@ -147,7 +148,7 @@ func (a *adapter) checkAtomics() error {
 	return nil
 }
 
-// use counts one more user, which must call close.
+// use adds 1 to the number of users. The new user must call close.
 func (a *adapter) use() {
 	adapters.mu.Lock()
 	a.users++
@@ -163,7 +164,8 @@ func (a *adapter) close() {
 	}
 }
 
-// forget makes openAdapter open the device anew; adapters.mu is held.
+// forget removes the adapter from adapters.open, so that openAdapter opens the device again.
+// adapters.mu is held.
 func (a *adapter) forget() {
 	if adapters.open[a.key] == a {
 		delete(adapters.open, a.key)

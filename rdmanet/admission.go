@@ -11,9 +11,9 @@ import (
 // admission decides which connection requests of a Listener are answered, and when. A connection is
 // in the making from the answer until the peer's first message. A hostile peer may never send this
 // message, so that the connection's memory is in use for nothing. Therefore the number of
-// connections in the making is limited, and one source may have at most half of them. When the
-// limit is reached, the next request replaces the oldest of these connections, if its peer has had
-// enough time to send: see graceTime. Listener.mu guards an admission.
+// connections in the making is limited, and one source address may have at most half of them. When
+// the limit is reached, the next request replaces the oldest of these connections, if its peer has
+// had enough time to send: see graceTime. Listener.mu guards an admission.
 type admission struct {
 	backlog int
 	pending list.List          // *request: not answered, oldest first
@@ -45,19 +45,19 @@ const (
 	defaultBacklog = 4096
 	maxBacklog     = 1 << 16
 	// graceTime is how long a connection in the making is safe from being replaced by a waiting
-	// request. The time becomes shorter with the number of waiting requests, down to graceLeast.
+	// request. The more requests wait, the shorter this time is, down to graceLeast.
 	graceTime  = time.Second
 	graceLeast = 200 * time.Millisecond
-	// helloTime is how long a connection waits for its first message. Then it is given up, even if
-	// no request waits.
+	// helloTime is how long a connection waits for its first message. After that the listener gives up
+	// the connection, even if no request waits.
 	helloTime = 15 * time.Second
 )
 
 // most returns the largest number of connections in the making.
 func (a *admission) most() int { return max(a.backlog/4, 4) }
 
-// ask adds a request to the pending ones. It returns false if too many are pending, or too many of
-// them come from the same source.
+// ask adds a request to the pending ones. It returns false if too many requests are pending, or if
+// too many of them come from the same source address.
 func (a *admission) ask(r *request) bool {
 	if a.pending.Len() >= a.backlog || a.waiting[r.from] >= max(a.backlog*7/8, 1) {
 		return false
@@ -67,11 +67,12 @@ func (a *admission) ask(r *request) bool {
 	return true
 }
 
-// next returns the oldest request that may be answered now, and adds its connection m to those in
-// the making. The parameter open is the number of connections that wait for Accept. The result
-// victim, unless nil, is the connection that the new one replaces: the caller must give it up. If
-// no request may be answered now, r is nil, and the result wait is the time after which one may be
-// answered, or 0 if another event must come first.
+// next removes and returns the oldest request that may be answered now. It also returns a new entry
+// m for the request's connection, which is in the making from now on. The parameter open is the
+// number of connections that wait for Accept. The result victim, unless nil, is the connection that
+// the new one replaces: the caller must give it up. If no request may be answered now, r is nil,
+// and the result wait is the time after which one may be answered, or 0 if another event must come
+// first.
 func (a *admission) next(open int, now time.Time) (r *request, m, victim *making, wait time.Duration) {
 	if open+a.making.Len() >= a.backlog+a.most() {
 		return nil, nil, nil, 0
@@ -100,8 +101,8 @@ func (a *admission) next(open int, now time.Time) (r *request, m, victim *making
 	return nil, nil, nil, wait
 }
 
-// room reports whether one more connection of a source may be in the making. If not, the result
-// victim is the oldest connection that the new one may replace.
+// room reports whether there may be one more connection in the making from the given source
+// address. If not, the result victim is the oldest connection that the new one may replace.
 func (a *admission) room(from netip.Addr) (victim *making, ok bool) {
 	own := a.halves[from] >= a.most()/2
 	if !own && a.making.Len() < a.most() {
@@ -115,7 +116,7 @@ func (a *admission) room(from netip.Addr) (victim *making, ok bool) {
 	return nil, true
 }
 
-// made removes a connection from those in the making.
+// made records that a connection is no longer in the making.
 func (a *admission) made(m *making) {
 	if m.at != nil {
 		a.making.Remove(m.at)
@@ -124,8 +125,9 @@ func (a *admission) made(m *making) {
 	}
 }
 
-// late removes and returns the connections that have been in the making for helloTime. The result
-// wait is the time until the oldest remaining connection is due, or 0 if none remains.
+// late removes the connections that have been in the making for helloTime, and returns them. The
+// result wait is the time until the oldest remaining connection reaches helloTime, or 0 if none
+// remains.
 func (a *admission) late(now time.Time) (late []*making, wait time.Duration) {
 	for e := a.making.Front(); e != nil; e = a.making.Front() {
 		m := e.Value.(*making)
@@ -138,7 +140,7 @@ func (a *admission) late(now time.Time) (late []*making, wait time.Duration) {
 	return late, 0
 }
 
-// rest removes and returns all pending requests and all connections in the making.
+// rest empties the admission. It returns all pending requests and all connections in the making.
 func (a *admission) rest() (requests []*request, connections []*making) {
 	for e := a.pending.Front(); e != nil; e = e.Next() {
 		requests = append(requests, e.Value.(*request))

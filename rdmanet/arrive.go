@@ -90,12 +90,13 @@ func (c *Conn) drop() {
 	c.freeRead()
 }
 
-// wasteMost is how many bytes the peer may send after Close while it reads nothing. TCP allows no
-// bytes.
+// wasteMost is the number of bytes that a peer which reads nothing may send after this end's Close.
+// TCP allows no bytes.
 const wasteMost = 16 << 20
 
-// discarded counts n bytes that have been discarded. A peer that goes on writing and never reads
-// would keep this end busy until lingering ends.
+// discarded counts n bytes that have been discarded. After Close it returns an error if there are
+// too many, because a peer that goes on writing and never reads would keep this end busy until
+// lingering ends.
 func (c *Conn) discarded(n uint64) error {
 	if !c.closed {
 		return nil
@@ -134,8 +135,8 @@ func (c *Conn) growRecv() {
 	c.push()
 }
 
-// moved handles kindMoved. The parameter at is the position of the first byte that the peer writes
-// into the larger ring.
+// moved handles a message of kindMoved. The parameter at is the position of the first byte that the
+// peer writes into the larger ring.
 func (c *Conn) moved(at uint64) error {
 	in := &c.in
 	if in.growth != growthOffered || at != in.placed {
@@ -209,7 +210,7 @@ func (c *Conn) control(m control) error {
 	return nil
 }
 
-// leftAlone handles kindClose: the peer has closed the connection and reads no more.
+// leftAlone handles a message of kindClose: the peer has closed the connection and reads no more.
 func (c *Conn) leftAlone() {
 	c.peerGone = true
 	c.owe(kindClosed)

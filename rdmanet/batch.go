@@ -10,9 +10,9 @@ import (
 
 // WriteRemote writes bytes of a region to the peer's memory. The length of the Remote is the number
 // of bytes, and the parameter off is the offset of the first byte in the region. WriteRemote
-// returns when the peer's device has acknowledged the bytes; on iWARP, when the local TCP stack has
-// them. A later Write, message or [Conn.Notify] reaches the peer after the bytes, and can announce
-// them. Use a [Batch] for several operations, or to pass a context.
+// returns when the peer's device has acknowledged the bytes. On iWARP it returns when the local TCP
+// stack has the bytes. A later Write, message or [Conn.Notify] reaches the peer after the bytes,
+// and can announce them. Use a [Batch] for several operations, or to pass a context.
 func (c *Conn) WriteRemote(to Remote, from *Region, off int) error {
 	b := Batch{c: c}
 	b.Write(to, from, off)
@@ -29,11 +29,11 @@ func (c *Conn) ReadRemote(to *Region, off int, from Remote) error {
 	return c.opError("read", b.do(context.Background()))
 }
 
-// FetchAdd adds a number to the 64-bit word at remote in the peer's memory, and returns the word's
-// old value. The operation is atomic with respect to the other atomics of the peer's device. The
-// word is in the byte order of the peer's processor. The parameter remote must be 8 bytes long, at
-// an address that is a multiple of 8, in a region with PeerAtomics. On a device without atomics the
-// error is errors.ErrUnsupported.
+// FetchAdd adds a number to a 64-bit word of the peer's memory, which remote identifies. It returns
+// the word's old value. The operation is atomic with respect to the other atomics of the peer's
+// device. The word is in the byte order of the peer's processor. The word must be at an address
+// that is a multiple of 8, in a region with PeerAtomics, and the length of remote must be 8. On a
+// device without atomics the error is errors.ErrUnsupported.
 func (c *Conn) FetchAdd(ctx context.Context, remote Remote, add uint64) (old uint64, err error) {
 	b := Batch{c: c}
 	b.FetchAdd(remote, add, &old)
@@ -41,8 +41,8 @@ func (c *Conn) FetchAdd(ctx context.Context, remote Remote, add uint64) (old uin
 	return old, c.opError("fetch and add", err)
 }
 
-// CompareSwap stores the value swap in the word at remote, if the word equals the value compare. It
-// returns the word's old value in both cases. The rules of [Conn.FetchAdd] apply.
+// CompareSwap stores the value swap in the word that remote identifies, if the word equals the
+// value compare. It returns the word's old value in both cases. The rules of [Conn.FetchAdd] apply.
 func (c *Conn) CompareSwap(ctx context.Context, remote Remote, compare, swap uint64) (old uint64, err error) {
 	b := Batch{c: c}
 	b.CompareSwap(remote, compare, swap, &old)
@@ -74,8 +74,8 @@ type remoteOp struct {
 // NewBatch returns an empty batch.
 func (c *Conn) NewBatch() *Batch { return &Batch{c: c} }
 
-// Len returns the number of operations. A read or write of more than 128 MiB counts as one
-// operation for each 128 MiB or part of them.
+// Len returns the number of operations. A read or write of more than 128 MiB is split into
+// operations of up to 128 MiB, and each of them counts.
 func (b *Batch) Len() int { return len(b.ops) }
 
 // Read adds a read to the batch, like [Conn.ReadRemote].
@@ -151,9 +151,9 @@ func (b *Batch) do(ctx context.Context) error {
 // The device may access the memory until [Pending.Wait] has returned. If Wait is not called, it may
 // do so until the connection has ended. When ctx ends, the write deadline passes, or the connection
 // is closed, operations in flight get 2 more seconds. If they have not ended by then, the
-// connection is broken. If Start returns an error, no operation is in flight. If an operation is
-// invalid, Start posts none. If ctx, the deadline or the connection ends while Start posts, only
-// some have been posted.
+// connection is broken. If Start returns an error, no operation is in flight any more. After an
+// invalid operation none has been posted. If ctx, the deadline or the connection ends while Start
+// posts, some may have been executed.
 func (b *Batch) Start(ctx context.Context) (*Pending, error) {
 	p, err := b.start(ctx)
 	if err != nil {
@@ -250,7 +250,7 @@ func (p *Pending) await() {
 	}
 }
 
-// watch calls expire when ctx is done; mu is held.
+// watch makes the end of ctx call expire; mu is held.
 func (p *Pending) watch(ctx context.Context) {
 	if ctx.Done() == nil {
 		return
@@ -277,8 +277,8 @@ func (p *Pending) expire(err error) {
 	p.c.wake(&p.c.writable) // wakes post if it waits for room
 }
 
-// keptRequests is the number of requests that a batch leaves free for the stream, which needs 3 to
-// make progress.
+// keptRequests is the number of places in the request queue that a batch leaves free for the
+// stream. The stream needs 3 places to make progress.
 const keptRequests = 5
 
 // post posts all operations. It waits while there is no room for more requests. If it returns an

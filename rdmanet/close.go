@@ -8,16 +8,17 @@ import (
 	"time"
 )
 
-// Close waits until the peer's device has all bytes. It waits for at most closeMost, and for only
-// closePause if the peer has no room for more bytes during that time.
+// Close waits until the peer's device has all bytes, for at most closeMost. It stops waiting
+// earlier if nothing was sent for closePause because the peer has no room for more bytes.
 const (
 	closePause = 20 * time.Millisecond
 	closeMost  = 500 * time.Millisecond
 )
 
-// silence shortens the waits of successive calls of Close if all their peers are stopped, as it may
-// happen in http.Server.Shutdown. Each Close that has waited in vain halves the time limit of the
-// next one. If no Close has waited in vain for silenceTime, the limit is the full one again.
+// silence shortens the waits of successive calls of Close whose peers are all stopped, for example
+// the calls in http.Server.Shutdown. Each Close that has waited without success halves the time
+// limit of the next one. When silenceTime has passed since the last such Close, the full limit
+// applies again.
 type silence struct {
 	mu   sync.Mutex
 	vain int
@@ -38,7 +39,7 @@ func (s *silence) most() time.Duration {
 	return closeMost >> min(s.vain, 9)
 }
 
-// inVain records that a Close has waited in vain.
+// inVain records that a Close has waited without success.
 func (s *silence) inVain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,13 +50,13 @@ func (s *silence) inVain() {
 // Close closes the connection. Blocked calls return net.ErrClosed. Data that has arrived and was
 // not read is discarded. Data that was written is still delivered: Close waits until the peer's
 // device has all of it. It waits for at most half a second, and for only 20 ms if the peer has no
-// room. On TCP a stopped process at the peer confirms nothing, so Close takes the half second.
-// After a Close that has waited in vain, the next ones wait for a shorter time. What the peer's
-// device does not have by then is sent in the background as the peer reads, for up to 5 minutes.
-// [Conn.SetLinger] selects other times. If the peer sends more than 16 MiB meanwhile and reads
-// nothing, the connection breaks. [Drain] waits for this data, and the Logger reports bytes that
-// could not be delivered. The garbage collector does not free connections: the program must close
-// each.
+// room. On TCP a stopped process at the peer confirms nothing, so Close waits for the half second.
+// After a Close that has waited without success, the next ones wait for a shorter time. The rest of
+// the data is sent after Close has returned, as the peer reads, for up to 5 minutes.
+// [Conn.SetLinger] selects other times. If the peer sends more than 16 MiB during this time and
+// reads nothing, the connection breaks. [Drain] waits until the rest is delivered, and the Logger
+// reports bytes that could not be delivered. The garbage collector does not free connections: the
+// program must close each of them.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,9 +83,9 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// awaitClose waits until the peer's device has all bytes, so that the process may exit, or until
-// the limits of Close have passed. After SetLinger with a positive time it waits until the
-// connection has ended.
+// awaitClose waits until the peer's device has all bytes or the limits of Close have passed. When
+// the device has all bytes, the process may exit without losing data. After SetLinger with a
+// positive time, awaitClose waits until the connection has ended.
 func (c *Conn) awaitClose() {
 	if c.linger.waits {
 		for c.state != stateDead {
@@ -123,10 +124,10 @@ func (c *Conn) starved() bool {
 	return rest > 0 && c.mayWrite(rest, rest) == 0 && c.peer.ring.size > minRing
 }
 
-// SetLinger sets what Close does with bytes that have not reached the peer. With sec < 0, the
-// default, Close delivers them in the background for up to 5 minutes. With sec > 0 Close waits up
-// to sec seconds until they are delivered, and then discards the rest. With sec 0 Close discards
-// all of them at once, and the peer's Read fails.
+// SetLinger sets what Close does with bytes that have not reached the peer. If sec is negative,
+// which is the default, they are delivered after Close has returned, for up to 5 minutes. If sec is
+// positive, Close waits up to sec seconds until they are delivered, and then discards the rest. If
+// sec is 0, Close discards all of them at once, and the peer's Read fails.
 func (c *Conn) SetLinger(sec int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

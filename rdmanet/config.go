@@ -63,7 +63,8 @@ func newConfig(readBuffer, writeBuffer int, keepAlive time.Duration, tcpAddrs bo
 	return c, nil
 }
 
-// addr returns a as an Addr, or as a *net.TCPAddr if the settings ask for it.
+// addr converts an address to a *net.TCPAddr if the settings ask for this type. Otherwise it
+// returns the address unchanged.
 func (c *config) addr(a Addr) net.Addr {
 	if c.tcpAddrs {
 		return net.TCPAddrFromAddrPort(a.AddrPort)

@@ -60,8 +60,9 @@ const (
 	stateDead
 )
 
-// freeing and growing limit how many connections are freed, and how many rings are registered, at
-// the same time, because each blocks a thread, and Go keeps threads: 1,000 peers may end at once.
+// freeing limits how many connections are freed at the same time, and growing limits how many rings
+// are registered at the same time. Each of these operations blocks a thread, and Go never ends a
+// thread. Without the limits, 1,000 connections that end at once would leave 1,000 threads.
 var freeing, growing = make(chan struct{}, 32), make(chan struct{}, 16)
 
 // free frees the connection's resources. No call may use its memory any more.
@@ -195,8 +196,8 @@ func (c *Conn) finish() {
 	}
 }
 
-// unhold ends the holding back of data: all of it has been sent, or never will be. The dispatcher
-// then no longer counts the connection as blocked.
+// unhold records that no data is held back any more, because all of it has been sent or will never
+// be sent. The dispatcher then no longer counts the connection as blocked.
 func (c *Conn) unhold() {
 	if c.out.held {
 		c.out.held = false
@@ -289,7 +290,7 @@ func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 // address.
 func (c *Conn) Device() string { return c.pool.adapter.key.name }
 
-// opError wraps an error in a net.OpError, except nil and io.EOF.
+// opError wraps an error in a net.OpError. It returns nil and io.EOF unchanged.
 func (c *Conn) opError(op string, err error) error {
 	if err == nil || err == io.EOF {
 		return err
@@ -297,7 +298,8 @@ func (c *Conn) opError(op string, err error) error {
 	return &net.OpError{Op: op, Net: Network, Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
 }
 
-// afterFunc calls f after the time d, unless stop is called before. It holds c.mu during the call.
+// afterFunc makes a timer that calls f after the time d, with c.mu held. The result stop stops the
+// timer.
 func (c *Conn) afterFunc(d time.Duration, f func()) (stop func() bool) {
 	return time.AfterFunc(d, func() {
 		c.mu.Lock()

@@ -1,7 +1,7 @@
 package rdmanet
 
-// This file is the flow control: how much this end may write, and when it must send the peer a
-// credit.
+// This file contains the flow control, which decides how much this end may write and when it must
+// send the peer a credit.
 
 // keptSlots is the number of the peer's receives that are reserved for control messages. Without
 // this reserve, two ends that both wait for credits could not send each other any.
@@ -22,8 +22,8 @@ func (c *Conn) owesCredit() bool {
 	return int64(in.freed+in.window-in.told) >= int64(in.window/2) || in.reposted-in.toldAt >= creditBatch
 }
 
-// scarce reports whether the peer allows the writing of less than a quarter of the window. The peer
-// will then soon allow more, and it is better to wait than to send a small piece.
+// scarce reports whether the peer allows this end to write less than a quarter of the window. If
+// so, the peer will soon allow more, and it is better to wait than to send a small piece.
 func (o *outgoing) scarce(allowed uint64) bool { return allowed < o.window/4 }
 
 // mayWrite returns how many of n bytes may be written now with one message. The parameter pending

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// deadline is a deadline of calls. A lock of its owner guards it.
+// deadline is a deadline for the calls of a connection or a listener, whose lock guards it.
 type deadline struct {
 	at     time.Time // has a monotonic clock reading; zero: no deadline
 	passed bool
@@ -56,8 +56,8 @@ func (timeoutError) Timeout() bool { return true }
 
 func (e timeoutError) Unwrap() error { return e.error }
 
-// lateError is the error of a Dial whose time is over. It matches context.DeadlineExceeded, as over
-// TCP, also if the Dialer's Timeout has ended it.
+// lateError is the error of a Dial whose time is over. It matches context.DeadlineExceeded, as the
+// error of package net does, even if only the Dialer's Timeout has passed.
 type lateError struct{ timeoutError }
 
 func (lateError) Is(target error) bool { return target == context.DeadlineExceeded }

@@ -29,8 +29,8 @@ const (
 func isTCP(device string) bool { return device == tcpDevice || strings.HasPrefix(device, tcpPrefix) }
 
 // devicesFor returns the devices to listen on for a local address, as names or addresses. The
-// parameter device is the device that the program named, or empty. The parameter fallback states
-// whether the program has set Fallback: a host without RDMA devices then uses TCP instead of mem0.
+// parameter device is the device that the program named, or empty. The parameter fallback is true
+// if the program has set Fallback. A host without RDMA devices then uses TCP instead of mem0.
 func devicesFor(device string, local netip.Addr, fallback bool) ([]string, error) {
 	only, hasOnly := strings.CutPrefix(device, tcpPrefix)
 	switch {
@@ -68,8 +68,8 @@ func isAddr(text string, a netip.Addr) bool {
 	return err == nil && b.Unmap() == a
 }
 
-// deviceTo returns the device that reaches the peer, as a name or address. That is the argument
-// device if the program has named one. The parameter fallback means the same as for devicesFor.
+// deviceTo returns the device that reaches the peer, as a name or address. If the program has named
+// a device, deviceTo returns this name. The parameter fallback means the same as for devicesFor.
 func deviceTo(device string, peer netip.Addr, fallback bool) (string, error) {
 	if device != "" {
 		return device, nil
@@ -131,9 +131,9 @@ func has(a netip.Addr) func(udat.ProviderInfo) bool {
 	return func(p udat.ProviderInfo) bool { return p.Addr == a.String() || slices.Contains(p.Addrs, a.String()) }
 }
 
-// target translates the peer's address into the address to which the open device a connects. The
-// unspecified address becomes the address of the device. On "tcp", which has all addresses of the
-// host, it becomes the loopback address instead. A loopback address becomes the address of the
+// target translates the peer's address into the address that the adapter's device must connect to.
+// The unspecified address becomes the address of the device. On "tcp", which has all addresses of
+// the host, it becomes the loopback address instead. A loopback address becomes the address of the
 // device, except on TCP. On mem0 each address of this host becomes the address of the device.
 func (a *adapter) target(to netip.Addr) netip.Addr {
 	name := a.key.name

@@ -23,8 +23,8 @@ type Dialer struct {
 	// this host, and fails for other addresses. If Fallback is set, it fails for both.
 	//
 	// If the peer's address is a loopback address, Dial connects to the address of the device, except
-	// on TCP. If "host:port" has no host, Dial connects to the address of the device, on "tcp" to the
-	// loopback address.
+	// on TCP. If "host:port" has no host, Dial connects to the address of the device, or to the
+	// loopback address if the device is "tcp".
 	Device string
 	// LocalAddr, unless nil, selects the device by its address: an [Addr], *net.TCPAddr or
 	// *net.IPAddr, whose port is ignored. Device must then be empty.
@@ -35,16 +35,16 @@ type Dialer struct {
 	// Device and Path must be unset, or equal to those of the zone.
 	Zone *Zone
 	// ReadBuffer and WriteBuffer are the sizes in bytes of the rings for received data and for data to
-	// send. They are rounded up to a power of two; the limit is 1 GiB, and 0 means 128 KiB, on TCP 512
-	// KiB. A connection begins with small rings. Once a stream needs more than 2 KiB, the connection
-	// registers a ring of the full size, which locks the ring's memory. A stream is fastest if the
-	// buffers are at least four times as large as its largest message.
+	// send. They are rounded up to a power of two; the limit is 1 GiB. The value 0 means 128 KiB, or
+	// 512 KiB on TCP. A connection begins with small rings. Once a stream needs more than 2 KiB, the
+	// connection registers a ring of the full size, which locks the ring's memory. A stream is fastest
+	// if the buffers are at least four times as large as its largest message.
 	ReadBuffer, WriteBuffer int
-	// KeepAlive is the time without a message from the peer after which this end sends a probe.
-	// After three unanswered probes the connection is broken. 0 means 15 seconds, a negative value
-	// disables probes. The least time is 50 ms, and a shorter one is rounded up.
+	// KeepAlive is the time without a message from the peer after which this end sends a probe. After
+	// three unanswered probes the connection is broken. The value 0 means 15 seconds, and a negative
+	// value disables probes. A time of less than 50 ms is rounded up to 50 ms.
 	KeepAlive time.Duration
-	// Timeout is the time limit of Dial, for all addresses of the host together. 0 means 30
+	// Timeout is the time limit of Dial, for all addresses of the host together. The value 0 means 30
 	// seconds.
 	Timeout time.Duration
 	// TCPAddrs makes LocalAddr and RemoteAddr return *net.TCPAddr, for programs that need this
@@ -62,7 +62,7 @@ type Dialer struct {
 }
 
 // Dial connects to "host:port" on the network "rdma", with the settings of the zero Dialer. It
-// fails when ctx is done before the connection is established.
+// fails if ctx is done before the connection is established.
 func Dial(ctx context.Context, network, address string) (*Conn, error) {
 	return new(Dialer).Dial(ctx, network, address)
 }
@@ -92,9 +92,9 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 
 // Dial connects to "host:port" on the network "rdma". If the host has several addresses, Dial tries
 // them in order, each with a share of the time. If the peer refuses because it has too many
-// requests, or does not answer for as long as the device waits, Dial tries again until its time is
-// over. The error is a [*net.OpError]. In its chain is syscall.ECONNREFUSED, ETIMEDOUT,
-// EHOSTUNREACH or EMFILE, [ErrNoDevice], or the error of ctx. When the time is over it is
+// requests, or if the device gives up waiting for an answer, Dial tries again until its time is
+// over. The error is a [*net.OpError]. It wraps syscall.ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH or
+// EMFILE, [ErrNoDevice], or the error of ctx. If the time is over, it wraps
 // context.DeadlineExceeded.
 func (d *Dialer) Dial(ctx context.Context, network, address string) (*Conn, error) {
 	return d.dialAll(ctx, network, address, false)
@@ -159,8 +159,8 @@ func dialError(network string, to net.Addr, err error) error {
 	return &net.OpError{Op: "dial", Net: network, Addr: to, Err: err}
 }
 
-// config returns the settings of the connection, and the device that the Dialer selects, "" if it
-// selects none.
+// config returns the settings of the connection and the device that the Dialer selects. The device
+// is "" if the Dialer selects none.
 func (d *Dialer) config() (cfg config, device string, err error) {
 	cfg, err = newConfig(d.ReadBuffer, d.WriteBuffer, d.KeepAlive, d.TCPAddrs, d.Logger)
 	if err == nil {
@@ -203,8 +203,8 @@ func (d *Dialer) local() (a netip.Addr, err error) {
 	return a.Unmap(), nil
 }
 
-// leastShare is the least share of the time that one of several addresses gets, if that much time
-// is left.
+// leastShare is the least time that Dial gives to each of several addresses, unless less time is
+// left.
 const leastShare = 2 * time.Second
 
 // dialUntilTaken connects to an address, and tries again while the peer is busy. The parameter left

@@ -26,7 +26,8 @@ type handler interface {
 // and none of them is the leader, the leader is the keeper, a goroutine of the dispatcher. If no
 // call is blocked, the keeper becomes the leader after lateLead, because credits and probes need an
 // answer even while the program does something else. The table lists the next leader for each
-// leader and each event.
+// present leader (rows) and each event (columns). In the table, blocked is the number of blocked
+// calls, timer is the timer of lateLead, and over means that there are no more events.
 //
 //	leader   lead, leadOrBlock   block            leave, or keep ends   timer
 //	nobody   caller              keeper           -                     keeper; waits again if a call has led since
@@ -65,8 +66,8 @@ const (
 	leaderOver // there are no more events
 )
 
-// lateLead is the time without a leader after which the keeper becomes the leader. The timer is
-// coarse, so the time may be twice as long.
+// lateLead is the time without a leader after which the keeper becomes the leader. The timer is not
+// set again each time a call leads, so the time may be twice as long.
 const lateLead = time.Millisecond
 
 // dispatcherConns is the largest number of connections of a dispatcher. Further connections use
@@ -104,7 +105,7 @@ func (s *dispatchers) get(forceNew bool) (*dispatcher, error) {
 	return d, nil
 }
 
-// put ends the use of a dispatcher.
+// put reduces the number of users of a dispatcher, and frees the dispatcher after the last user.
 func (s *dispatchers) put(d *dispatcher) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,8 +118,8 @@ func (s *dispatchers) put(d *dispatcher) {
 	d.evd.Free() // makes its Wait return
 }
 
-// putFull ends the use of a dispatcher that had no room for the connection. get does not return
-// this dispatcher until one of its connections ends.
+// putFull is like put, for a dispatcher that had no room for the connection. It keeps get from
+// returning this dispatcher until one of the dispatcher's connections ends.
 func (s *dispatchers) putFull(d *dispatcher) {
 	s.put(d)
 	s.mu.Lock()
@@ -126,7 +127,7 @@ func (s *dispatchers) putFull(d *dispatcher) {
 	s.mu.Unlock()
 }
 
-// forget removes d from the dispatchers that get returns; mu is held.
+// forget removes d from the list from which get selects; mu is held.
 func (s *dispatchers) forget(d *dispatcher) {
 	s.list = slices.DeleteFunc(s.list, func(other *dispatcher) bool { return other == d })
 }
@@ -163,7 +164,8 @@ func (d *dispatcher) leadOrBlock() bool {
 	return true
 }
 
-// block counts one more blocked caller that cannot lead, until unblock.
+// block adds 1 to the number of blocked callers, for a caller that cannot lead. The caller must
+// later call unblock.
 func (d *dispatcher) block() {
 	d.mu.Lock()
 	d.blocked++
@@ -202,7 +204,7 @@ func (d *dispatcher) leave() {
 	}
 }
 
-// keepLater sets the timer that starts the keeper, unless the timer is set; mu is held.
+// keepLater sets the timer that starts the keeper, unless the timer is already set; mu is held.
 func (d *dispatcher) keepLater() {
 	d.ledSince = true
 	if !d.lateSet {
@@ -211,8 +213,8 @@ func (d *dispatcher) keepLater() {
 	}
 }
 
-// lateKeep runs when the timer fires. It starts the keeper, unless a call has led since the timer
-// was set: then it sets the timer again. So a call need not reset the timer each time it leads.
+// lateKeep runs when the timer fires. It starts the keeper. But if a call has led since the timer
+// was set, it sets the timer again instead. So a call need not reset the timer each time it leads.
 func (d *dispatcher) lateKeep() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

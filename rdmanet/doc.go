@@ -10,11 +10,11 @@
 //
 // Each end of a connection has a ring of registered memory into which its peer writes by RDMA. As
 // the program at one end reads, that end sends credits to its peer. Write copies into a send ring.
-// WriteTo passes received data on without a copy. Small writes are sent at once; while many are in
-// flight, they are coalesced. If the peer does not read, Write blocks. [Conn.CloseWrite] ends one
-// direction; deadlines work as in package net, also for calls that are already blocked. TLS, HTTP
-// and gRPC run over a connection as over any net.Conn: see examples/http. docs/suites.md lists the
-// test suites of other projects that run over this package.
+// WriteTo passes received data on without a copy. Small writes are sent at once, but they are
+// coalesced while many of them are in flight. If the peer does not read, Write blocks.
+// [Conn.CloseWrite] ends one direction; deadlines work as in package net, also for calls that are
+// already blocked. TLS, HTTP and gRPC run over a connection as over any net.Conn: see
+// examples/http. docs/suites.md lists the test suites of other projects that run over this package.
 //
 // # Messages and regions
 //
@@ -44,12 +44,12 @@
 // # Bounds
 //
 // A connection begins with 8 KiB of registered, locked memory. When its stream needs more, each
-// ring grows to ReadBuffer or WriteBuffer: by default 128 KiB, on TCP 512 KiB. If that memory
+// ring grows to ReadBuffer or WriteBuffer, by default 128 KiB, or 512 KiB on TCP. If that memory
 // cannot be registered, the ring stays small and the connection slow, and the Logger reports it. In
 // addition a connection uses about 16 KiB of Go memory and the memory of the device's queues. A
-// connection has no goroutine of its own. Up to 512 connections share a dispatcher. A call that
-// blocks handles the events of all of them; while no call does, one goroutine of the dispatcher
-// does.
+// connection has no goroutine of its own. Up to 512 connections share a dispatcher, which handles
+// their events. It does so in one of the calls that are blocked or, while no call does it, in a
+// goroutine of its own.
 //
 // A connection probes a silent peer every [Dialer].KeepAlive. It ends after three unanswered
 // probes, or when the device gives up sending a probe. With the default KeepAlive, calls that are
@@ -61,12 +61,12 @@
 // # Closing
 //
 // Close does not lose data that Write has accepted, as long as the peer is alive. Close waits up to
-// half a second until the peer's device has the data. What it does not have by then is sent in the
-// background, as with TCP, but only while the process runs. A process that exits right after Close
-// must call [Drain] before it exits, or [Conn.SetLinger] before Close. Close every connection and
-// every Listener, because the garbage collector does not free them. In a bubble of
-// testing/synctest, close all of them and call Drain before the bubble ends, and use no device that
-// is also open outside of the bubble.
+// half a second until the peer's device has the data. The rest is sent after Close has returned, as
+// with TCP, but only while the process runs. A process that exits right after Close must call
+// [Drain] before it exits, or [Conn.SetLinger] before Close. Close every connection and every
+// Listener, because the garbage collector does not free them. In a bubble of testing/synctest,
+// close all of them and call Drain before the bubble ends, and use no device that is also open
+// outside of the bubble.
 //
 // # Errors
 //

@@ -39,9 +39,9 @@ func (c events) handle(ev *udat.Event) {
 // because the peer's device did not answer (IBV_WC_RETRY_EXC_ERR).
 const retryExceeded = 12
 
-// completed handles a completion. It accepts received data even after a request has failed. When a
-// peer sends its last byte and disconnects, the device may report the failed request before the
-// data.
+// completed handles a completion. It accepts received data even after a request has failed, because
+// the device may report the failed request before the data when a peer sends its last byte and
+// disconnects.
 func (c events) completed(ev *udat.Event) {
 	receive := false
 	switch ev.Operation {
@@ -119,8 +119,8 @@ func (c events) disconnected(ev *udat.Event) {
 	c.fail(err)
 }
 
-// ended returns the error of a connection that has ended, by its cause. As over TCP, a peer that
-// has vanished is ETIMEDOUT or EHOSTUNREACH, and any other end is ECONNRESET.
+// ended returns the error of a connection that has ended, by its cause. As over TCP, the error is
+// ETIMEDOUT or EHOSTUNREACH if the peer has vanished, and ECONNRESET otherwise.
 func ended(cause error) error {
 	switch {
 	case errors.Is(cause, syscall.ETIMEDOUT):
@@ -132,9 +132,10 @@ func ended(cause error) error {
 }
 
 // mayPass reports whether a connection could not be established because the listener is busy. The
-// causes are: it has no room for the request (EAGAIN); it has given up the connection (EINVAL); it
-// has not answered for as long as the device waits, on soft-iWARP 10 s (ETIMEDOUT). A net.OpError
-// with EINVAL is not such a cause: this host's TCP cannot connect to the address.
+// cause is EAGAIN if the listener has no room for the request, EINVAL if it has given up the
+// connection, and ETIMEDOUT if the device has given up waiting for an answer, which takes 10 s on
+// soft-iWARP. A net.OpError with EINVAL has another cause: this host's TCP cannot connect to the
+// address.
 func mayPass(what udat.EventNumber, cause error) bool {
 	here := new(net.OpError)
 	return errors.Is(cause, syscall.EAGAIN) || errors.Is(cause, syscall.EINVAL) && !errors.As(cause, &here) ||

@@ -18,12 +18,12 @@ type Grant struct {
 	remote Remote
 }
 
-// Grant gives the peer the right to read or write (or both) n bytes of m, which begin at the offset
-// off. n must be positive, and the connection and m must be in the same [Zone]. Grant waits until
-// the device has bound a memory window, at most until the write deadline. A connection may have any
-// number of grants, and they may overlap. With PeerAtomics the error is syscall.EINVAL, because
-// memory windows do not support atomics. On soft-RoCE a window always covers the whole memory, so
-// there a grant of a part fails with errors.ErrUnsupported.
+// Grant gives the peer the right to read or write (or both) the n bytes of m that begin at the
+// offset off. The number n must be positive, and the connection and m must be in the same [Zone].
+// Grant waits until the device has bound a memory window, but not longer than until the write
+// deadline. A connection may have any number of grants, and they may overlap. With PeerAtomics the
+// error is syscall.EINVAL, because memory windows do not support atomics. On soft-RoCE a window
+// always covers the whole memory, so a grant of a part of m fails with errors.ErrUnsupported.
 func (c *Conn) Grant(m *Memory, off, n int, access Access) (*Grant, error) {
 	g, err := c.grant(m, off, n, access)
 	if err != nil {
@@ -95,8 +95,8 @@ func (g *Grant) bind(triplet udat.LMRTriplet, priv udat.MemPriv) (err error) {
 // the peer in a message. It is valid until the grant is revoked.
 func (g *Grant) Remote() Remote { return g.remote }
 
-// Revoke ends the grant. When it has returned, the peer can no longer access the memory by this
-// grant; a peer that tries breaks its connection. Other grants remain valid.
+// Revoke ends the grant. When Revoke has returned, the peer can no longer access the memory by this
+// grant. If the peer tries, its connection breaks. Other grants remain valid.
 func (g *Grant) Revoke() error {
 	c := g.c
 	c.mu.Lock()

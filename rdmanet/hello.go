@@ -9,7 +9,8 @@ import (
 )
 
 // hello is the first information that each end sends to the other. The dialing end sends it in the
-// private data of the connection request, the accepting end in that of the acceptance.
+// private data of the connection request, and the accepting end sends it in the private data of the
+// acceptance.
 type hello struct {
 	immediate bool // the device supports immediate data
 	slots     int  // number of receives that are posted

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// linger is the state of a connection after Close, while the rest of its data is sent in the
-// background. Conn.mu guards it.
+// linger is the state of a connection after Close, while the rest of its data is being sent.
+// Conn.mu guards it.
 type linger struct {
 	limit   time.Duration // how long lingering may take; 0: Close discards the rest
 	waits   bool          // Close waits until the connection has ended
@@ -27,7 +27,8 @@ var lingering struct {
 	count int                       // number of connections that have lost bytes
 }
 
-// begin begins the lingering of a connection. The callback stop stops the timer that limits it.
+// begin begins the lingering of a connection. The callback stop stops the timer that limits the
+// lingering.
 func (l *linger) begin(stop func() bool) {
 	l.running, l.stop, l.done = true, stop, make(chan struct{})
 	lingering.mu.Lock()
@@ -38,7 +39,7 @@ func (l *linger) begin(stop func() bool) {
 	lingering.mu.Unlock()
 }
 
-// end ends the lingering. The caller must have set lost.
+// end ends the lingering. The caller must have set l.lost.
 func (l *linger) end() {
 	l.running = false
 	l.stop()
@@ -53,9 +54,9 @@ func (l *linger) end() {
 }
 
 // Drain waits until all closed connections of this process have delivered their data, or ctx is
-// done. Call it before the process exits if peers may read slowly. If ctx ends first, the error
+// done. If peers may read slowly, call Drain before the process exits. If ctx ends first, the error
 // wraps the error of ctx. If connections have lost bytes since the last Drain, the error reports
-// their number.
+// how many connections and bytes.
 func Drain(ctx context.Context) error {
 	lingering.mu.Lock()
 	var waits []chan struct{}

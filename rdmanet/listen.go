@@ -18,28 +18,29 @@ import (
 type ListenConfig struct {
 	// Device is the RDMA device: its name ("rxe0", "mlx5_0"), one of its addresses, "tcp" for RDMA
 	// over TCP, or "mem0", which accepts connections from this process only. If Device is empty, the
-	// listen address selects it: the device that has this address, for a loopback address the first
-	// device, and without a host all devices. On a host without RDMA devices the listener then uses
-	// mem0 for addresses of this host, unless Fallback is set.
+	// listen address selects the device. A loopback address selects the first device, and any other
+	// address the device that has it. If "host:port" has no host, the listener uses all devices. On a
+	// host without RDMA devices the listener then uses mem0 for addresses of this host, unless
+	// Fallback is set.
 	//
-	// On "tcp" the listener uses only the listen address, on other devices all addresses of the
-	// device. mem0 accepts any listen address, also one that this host does not have, because it uses
-	// no network.
+	// On "tcp" the listener uses only the listen address. On other devices it uses all addresses of
+	// the device. mem0 accepts any listen address, also one that this host does not have, because it
+	// uses no network.
 	Device                  string
 	Path                    Path
 	Zone                    *Zone
 	ReadBuffer, WriteBuffer int
 	KeepAlive               time.Duration
-	// Backlog is the largest number of connections that wait for Accept, and also of requests that
-	// wait for an answer, from 1 to 65,536. 0 means 4096. In addition, a quarter of that number, but
-	// at least 4, may be in the making: accepted, but without the peer's first message. The listener
-	// refuses further requests, and a [Dialer] tries again.
+	// Backlog is the largest number of connections that wait for Accept. It is also the largest number
+	// of requests that wait for an answer. It can be 1 to 65,536, and 0 means 4096. In addition, up to
+	// a quarter of that number of connections, but at least 4, may have been accepted and wait for the
+	// peer's first message. The listener refuses further requests, and a [Dialer] tries again.
 	Backlog  int
 	TCPAddrs bool
 	Logger   *slog.Logger
 	// Fallback, unless nil, allows Listen to use TCP if no RDMA device has the address
-	// ([ErrNoDevice]). Listen calls Fallback with the reason before it uses TCP. With Fallback the
-	// device is mem0 only if Device names it.
+	// ([ErrNoDevice]). Listen calls Fallback with the reason before it uses TCP. If Fallback is set,
+	// Listen uses mem0 only if Device names it.
 	Fallback func(reason error)
 }
 
@@ -50,9 +51,9 @@ func Listen(network, address string) (*Listener, error) {
 }
 
 // Listen listens on "host:port" of the network "rdma". The result is a [*Listener], or a listener
-// of package net if Fallback was called. ctx only limits the time to look up the address. If the
-// port is in use, the error wraps syscall.EADDRINUSE; on "tcp", if this host does not have the
-// address, it wraps syscall.EADDRNOTAVAIL.
+// of package net if Fallback was called. The context only limits the time to look up the address.
+// If the port is in use, the error wraps syscall.EADDRINUSE. If this host does not have the
+// address, the error on "tcp" wraps syscall.EADDRNOTAVAIL.
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
 	l, err := lc.listen(ctx, network, address)
 	switch {
@@ -162,8 +163,8 @@ func (p *point) listen(port udat.ConnQual, backlog int) (err error) {
 	if p.d, err = p.pool.get(false); err != nil {
 		return err
 	}
-	// Longer than the backlog, because requests that find this queue full are refused without a reason
-	// and are not counted.
+	// This queue is longer than the backlog, because requests that find it full are refused without a
+	// reason and are not counted.
 	if p.evd, err = p.adapter.CreateEVD(backlog+64, udat.EVDCR, nil); err != nil {
 		return err
 	}

@@ -184,8 +184,8 @@ func innermost(err error) string {
 	}
 }
 
-// acceptError is the error if this host could not create a connection. It is temporary, so that
-// servers that check for temporary errors continue.
+// acceptError is the error of Accept if this host could not create a connection. It is temporary,
+// so that servers that check for temporary errors continue.
 type acceptError struct{ error }
 
 func (acceptError) Temporary() bool { return true }
@@ -194,8 +194,8 @@ func (acceptError) Timeout() bool { return false }
 
 func (e acceptError) Unwrap() error { return e.error }
 
-// hasFailed counts a connection that has failed before Accept. If this host is the cause,
-// AcceptConn will return the error. mu is held.
+// hasFailed counts a connection that has failed before Accept could return it. If this host is the
+// cause, AcceptConn will return the error. mu is held.
 func (l *Listener) hasFailed(err error) {
 	l.stats.Failed++
 	if here := (acceptError{}); errors.As(err, &here) {
@@ -285,10 +285,10 @@ func (l *Listener) fail(p *point, err error) {
 	l.changed.Broadcast()
 }
 
-// Accept returns the next connection, a [*Conn]. After Close the error is net.ErrClosed, after the
-// deadline os.ErrDeadlineExceeded. If the error is Temporary, this host could not create a
-// connection, for example because it could not lock memory. The peer's Dial tries again, and Accept
-// may be called again.
+// Accept returns the next connection, a [*Conn]. After Close the error is net.ErrClosed, and after
+// the deadline it is os.ErrDeadlineExceeded. If the error is temporary, this host could not create
+// a connection, for example because it could not lock memory. The peer's Dial tries again, and
+// Accept may be called again.
 func (l *Listener) Accept() (net.Conn, error) {
 	c, err := l.AcceptConn()
 	if err != nil {
@@ -326,8 +326,8 @@ func (l *Listener) AcceptConn() (*Conn, error) {
 	}
 }
 
-// SetDeadline sets the deadline of Accept. The zero time removes it. It also applies to calls that
-// are already blocked.
+// SetDeadline sets the deadline of Accept. The zero time removes the deadline. A deadline also
+// applies to calls that are already blocked.
 func (l *Listener) SetDeadline(t time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// newConn creates a connection with its endpoint and memory, and posts its receives. asHandler
-// returns the handler of its events.
+// newConn creates a connection with its endpoint and memory, and posts its receives. The callback
+// asHandler returns the handler of the connection's events.
 func newConn(pool *dispatchers, cfg config, asHandler func(*Conn) handler) (*Conn, error) {
 	for _, size := range []*int{&cfg.readBuffer, &cfg.writeBuffer} {
 		if *size == 0 {
@@ -72,7 +72,7 @@ func (c *Conn) newMemory(size int, rights udat.MemPriv) (memory, error) {
 	return memory{l, 0, uint64(size)}, err
 }
 
-// newFullRing is newMemory for a ring that replaces the first, small one.
+// newFullRing is like newMemory, for a ring that replaces the first, small one.
 func (c *Conn) newFullRing(size int, rights udat.MemPriv) (memory, error) {
 	growing <- struct{}{}
 	defer func() { <-growing }()

@@ -25,7 +25,7 @@ type Messages struct {
 	broken  error // set if only part of a message was sent, so that no more can be sent
 }
 
-// messageHead is the size in bytes of a message's header, which is its length.
+// messageHead is the size in bytes of a message's header, which contains the length of the message.
 const messageHead = 4
 
 // NewMessages returns a Messages on a connection. Nothing may have been written to the connection
@@ -35,9 +35,9 @@ func NewMessages(c *Conn) *Messages { return &Messages{c: c} }
 // Conn returns the connection.
 func (m *Messages) Conn() *Conn { return m.c }
 
-// SendMsg sends p as one message. p may be empty, and have at most 4 GiB - 1 bytes. SendMsg returns
-// when p has been copied, and blocks like [Conn.Write]. If it fails in the middle of a message, no
-// more messages can be sent.
+// SendMsg sends p as one message. The message may be empty, and may have up to 4 GiB - 1 bytes.
+// SendMsg returns when p has been copied, and blocks like [Conn.Write]. If it fails in the middle
+// of a message, no more messages can be sent.
 func (m *Messages) SendMsg(p []byte) error {
 	c := m.c
 	if uint64(len(p)) > math.MaxUint32 {

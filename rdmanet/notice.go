@@ -16,7 +16,7 @@ const maxNotices = 64
 // The notice arrives after the bytes of each WriteRemote that has returned and of each [Batch] that
 // was started before, so it can announce them. Notices arrive in order, but not in order with the
 // bytes of the stream. Notify returns when the notice has been posted. While 64 notices wait for
-// the peer's program to receive them, Notify blocks, at most until the write deadline.
+// the peer's program to receive them, Notify blocks, but not longer than until the write deadline.
 func (c *Conn) Notify(value uint64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,7 +90,8 @@ func (c *Conn) notice(value uint64) error {
 	return nil
 }
 
-// noticed handles kindNoticed: the peer's program has received n notices in total. mu is held.
+// noticed handles a message of kindNoticed: the peer's program has received n notices in total. mu
+// is held.
 func (c *Conn) noticed(n uint64) error {
 	out := &c.out
 	if n-out.noticed > out.notices-out.noticed {

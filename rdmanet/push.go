@@ -9,7 +9,7 @@ import (
 
 func (c *Conn) freeRequests() int { return requests - int(c.out.requests-c.out.done) }
 
-// owe makes push send a control message of the kind.
+// owe makes push send a control message of the kind k.
 func (c *Conn) owe(k kind) { c.out.owed |= 1 << k }
 
 // push sends as much as the peer and the queue allow: first kindMoved, which announces data in the
@@ -67,9 +67,9 @@ func (c *Conn) move() bool {
 }
 
 // write posts RDMA writes of contiguous bytes into the peer's ring, each of at most out.piece
-// bytes. It also posts the message that reports the bytes: with out.imm, the immediate data of the
-// last write, otherwise a control message. It returns false if posting failed. If signaled is true,
-// the completion is not suppressed.
+// bytes. It also posts the message that reports the bytes. If out.imm is set, this message is the
+// immediate data of the last write. Otherwise it is a control message. It returns false if posting
+// failed. If signaled is true, the last request gets a completion.
 func (c *Conn) write(from udat.LMRTriplet, signaled bool) bool {
 	out := &c.out
 	n := from.SegmentLength
@@ -125,8 +125,8 @@ func (c *Conn) flags(signaled bool) udat.CompletionFlags {
 	return udat.CompletionDefault
 }
 
-// message posts the first n operations of ops, followed by a control message. It returns false if
-// posting failed.
+// message posts the first n operations of out.ops, followed by a control message. If certain is
+// true, the control message gets a completion. It returns false if posting failed.
 func (c *Conn) message(k kind, value uint64, n int, certain bool) bool {
 	out, in := &c.out, &c.in
 	in.toldAt, in.told = in.reposted, max(in.told, in.freed+in.window)
@@ -143,8 +143,8 @@ func (c *Conn) message(k kind, value uint64, n int, certain bool) bool {
 	return c.post(n + 1)
 }
 
-// post posts the first n operations of ops. The endpoint has room for them, so any error ends the
-// connection.
+// post posts the first n operations of out.ops. The endpoint has room for them, so any error ends
+// the connection.
 func (c *Conn) post(n int) bool {
 	var err error
 	if n == 1 {

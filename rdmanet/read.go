@@ -9,7 +9,8 @@ import (
 	"syscall"
 )
 
-// readError returns the error of a Read, nil if there is data or Read may wait for it. mu is held.
+// readError returns the error of a Read, or nil if there is data or the Read may wait for data. mu
+// is held.
 func (c *Conn) readError() error {
 	switch {
 	case c.closed:
@@ -64,8 +65,8 @@ func (c *Conn) taken(n int) {
 	c.gaveBack()
 }
 
-// gaveBack frees the memory of the data that has been read, and sends the peer a credit if one is
-// due; mu is held.
+// gaveBack frees the memory of the data that has been read, and sends the peer a credit if this end
+// owes one; mu is held.
 func (c *Conn) gaveBack() {
 	c.in.sentAt = c.out.appended
 	c.freeRead()
@@ -101,8 +102,9 @@ func (c *Conn) Read(p []byte) (int, error) {
 }
 
 // WriteTo writes the stream to w until the stream ends. It does not copy the bytes: w gets the
-// memory into which the peer writes. So a hostile peer may change the bytes while w reads them;
-// with Read it cannot. While w is busy, other calls may Read the bytes that follow.
+// memory into which the peer writes. So a hostile peer may change the bytes while w reads them. It
+// cannot change the bytes that Read returns. While w is busy, other calls may Read the bytes that
+// follow.
 func (c *Conn) WriteTo(w io.Writer) (total int64, err error) {
 	for {
 		n, ended, err := c.passOn(w)
@@ -196,9 +198,9 @@ func (c *Conn) giveBack(l loan, n int) {
 	}
 }
 
-// SetReadBuffer sets the largest number of bytes that the peer may send before they are read, from
-// 4096 up to the ReadBuffer of the [Dialer] or [ListenConfig]. For another size the error wraps
-// syscall.EINVAL.
+// SetReadBuffer sets the largest number of bytes that the peer may send before they are read. The
+// number must be from 4096 to the ReadBuffer of the [Dialer] or [ListenConfig]. Otherwise the error
+// wraps syscall.EINVAL.
 func (c *Conn) SetReadBuffer(bytes int) error {
 	if bytes < minRing || bytes > c.cfg.readBuffer {
 		return c.opError("set", fmt.Errorf("read buffer of %d bytes, must be from %d to %d: %w", bytes, minRing,

@@ -63,9 +63,9 @@ type Region struct {
 // [Conn.Close]. If the peer may write to the memory, it may do so at any time: copy data before
 // checking it.
 //
-// If buf is mapped memory, it must stay mapped for as long, and be writable if the peer may write.
-// The devices mem0 and "tcp" access the memory with the instructions of this process: if it is not
-// mapped, an operation of the peer ends the process.
+// If buf is mapped memory, it must stay mapped as long as it is locked, and it must be writable if
+// the peer may write. On the devices mem0 and "tcp", code of this process accesses the memory for
+// the peer. If the memory is not mapped, an operation of the peer therefore ends the process.
 func (c *Conn) NewRegion(buf []byte, access Access) (*Region, error) {
 	priv, err := access.rights(c.pool.adapter)
 	if err != nil {
@@ -130,7 +130,8 @@ func (r *Region) check(c *Conn, off int, n uint64) error {
 	return nil
 }
 
-// use begins a use of the region by this end. The use ends when done is called. c.mu is held.
+// use records that an operation of this end uses the region. The operation must later call done.
+// c.mu is held.
 func (r *Region) use() error {
 	if r.closed {
 		return errClosedRegion
@@ -190,7 +191,8 @@ func (c *Conn) settle(seq uint64) error {
 	return nil
 }
 
-// useError returns the reason why the connection cannot be used, nil if it can. mu is held.
+// useError returns the reason why the connection cannot be used, or nil if it can be used. mu is
+// held.
 func (c *Conn) useError() error {
 	switch {
 	case c.closed:
@@ -203,7 +205,7 @@ func (c *Conn) useError() error {
 	return nil
 }
 
-// WriteRegion writes n bytes of a region, which begin at the offset off, to the stream without a
+// WriteRegion writes the n bytes of a region that begin at the offset off to the stream, without a
 // copy. It returns when the device has sent the bytes, so that the caller may change them. It is
 // faster than Write for pieces of 64 KiB and more. If the peer's device has not received the bytes
 // 2 seconds after the write deadline, the connection is broken.

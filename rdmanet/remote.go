@@ -19,7 +19,7 @@ type Remote struct{ t udat.RMRTriplet }
 func (r Remote) Len() uint64 { return r.t.SegmentLength }
 
 // Slice returns the Remote of n bytes of the memory. The parameter off is the offset of the first
-// byte. If r does not contain all of them, the error wraps syscall.EINVAL.
+// byte. If r does not contain all n bytes, the error wraps syscall.EINVAL.
 func (r Remote) Slice(off, n uint64) (Remote, error) {
 	if off > r.Len() || n > r.Len()-off {
 		return Remote{}, fmt.Errorf("rdmanet: bytes %d to %d of remote memory of %d: %w", off, off+n, r.Len(), syscall.EINVAL)

@@ -30,8 +30,8 @@ type ring struct {
 	from uint64
 }
 
-// at returns the memory that has byte p, and how many of the n bytes that begin with p are
-// contiguous in it.
+// at returns the memory that contains byte p of the stream, and how many of the n bytes from p on
+// are contiguous in it.
 func (r *ring) at(p, n uint64) (memory, uint64) {
 	m := r.cur
 	if r.old.lmr != nil && p < r.from {
@@ -40,13 +40,13 @@ func (r *ring) at(p, n uint64) (memory, uint64) {
 	return m, min(n, m.size-p&(m.size-1))
 }
 
-// grow makes m the memory of byte p and of the bytes after p.
+// grow makes m the memory for byte p of the stream and for the bytes after p.
 func (r *ring) grow(m memory, p uint64) {
 	r.old, r.cur, r.from = r.cur, m, p
 }
 
-// shed drops the bytes before p. If the old memory then has no bytes left, shed removes the old
-// memory and returns its region. Otherwise it returns nil.
+// shed drops the bytes of the stream before byte p. If the old memory then has no bytes left, shed
+// removes the old memory and returns its region. Otherwise it returns nil.
 func (r *ring) shed(p uint64) (l *udat.LMR) {
 	if r.old.lmr != nil && p >= r.from {
 		l, r.old = r.old.lmr, memory{}

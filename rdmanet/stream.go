@@ -2,7 +2,8 @@ package rdmanet
 
 import "github.com/godat/godat/udat"
 
-// incoming is the stream from the peer; Conn.mu guards it. freed <= read <= placed <= told.
+// incoming is the stream from the peer; Conn.mu guards it. The positions satisfy freed <= read <=
+// placed <= told.
 type incoming struct {
 	ring     ring     // the peer writes the stream into it
 	placed   uint64   // bytes that the peer has written
@@ -36,8 +37,8 @@ const (
 	growthOver           // the ring will not grow any more
 )
 
-// outgoing is the stream to the peer; Conn.mu guards it. appended, posted and freed are positions
-// in the send ring: freed <= posted <= appended.
+// outgoing is the stream to the peer; Conn.mu guards it. The positions in the send ring satisfy
+// freed <= posted <= appended.
 type outgoing struct {
 	ring     ring
 	appended uint64
@@ -93,8 +94,8 @@ type inFlight interface {
 	end(err error)      // called when the operations have ended
 }
 
-// word is an atomic in flight. The device writes the old value to the control message buffer of the
-// request seq.
+// word is an atomic operation in flight. The device writes the old value of the word to the control
+// message buffer of the request whose number is seq.
 type word struct {
 	seq uint64
 	old *uint64

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// writeError returns the error of a Write, nil if it may write or wait for room. If the error is
-// EPIPE, the next Write has it, too. mu is held.
+// writeError returns the error of a Write, or nil if the Write may go on. If the error is EPIPE, it
+// makes waste return false from now on, so that each later Write fails too. mu is held.
 func (c *Conn) writeError() error {
 	switch {
 	case c.closed:
@@ -177,8 +177,9 @@ func (c *Conn) ReadFrom(r io.Reader) (total int64, err error) {
 	}
 }
 
-// CloseWrite ends the stream to the peer. The peer reads io.EOF after the data written before. This
-// end can still read. Blocked and later Writes return EPIPE. Another CloseWrite does nothing.
+// CloseWrite ends the stream to the peer. After the data that was written before, the peer reads
+// io.EOF. This end can still read. Blocked and later Writes return EPIPE. Another CloseWrite does
+// nothing.
 func (c *Conn) CloseWrite() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

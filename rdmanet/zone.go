@@ -14,11 +14,11 @@ import (
 // window of the device. So a device without memory windows supports no zones. All methods are safe
 // for concurrent use.
 //
-// The device checks the 32-bit key in a [Remote], but not which peer uses it. Any peer of a
-// connection in the zone that knows or guesses the key can do what the grant allows until it is
-// revoked. The same holds for the regions and buffers of the other connections in the zone. Peers
-// that must not be able to harm one another need different zones, or none: a connection outside of
-// zones has a protection zone of its own.
+// The device checks the 32-bit key in a [Remote], but not which peer uses it. Any peer that has a
+// connection in the zone and knows or guesses the key can do what the grant allows, until the grant
+// is revoked. In the same way it can access the regions and buffers of the other connections in the
+// zone. Peers that must not be able to harm one another need different zones or no zone, because a
+// connection without a Zone has a protection zone of its own.
 type Zone struct {
 	adapter *adapter
 	path    Path
@@ -73,7 +73,8 @@ func (c *config) useZone(z *Zone, device string, path Path) (string, error) {
 	return name, nil
 }
 
-// enter counts one more user, until leave is called. It returns an error if the zone is closed.
+// enter adds a user to the zone, and leave removes the user. It returns an error if the zone is
+// closed.
 func (z *Zone) enter() error {
 	z.adapter.mu.Lock()
 	defer z.adapter.mu.Unlock()
@@ -95,9 +96,9 @@ func (z *Zone) leave() {
 	}
 }
 
-// Close closes the zone. There can be no new connections and memories in it, and a Listener in it
-// ends at the next request. The existing connections and memories remain usable, and the zone's
-// resources are freed when all of them are closed.
+// Close closes the zone. After that, no connection or Memory can be created in it, and a Listener
+// in it ends at the next request. The existing connections and memories remain usable, and the
+// zone's resources are freed when all of them are closed.
 func (z *Zone) Close() error {
 	z.adapter.mu.Lock()
 	closed := z.closed
@@ -139,8 +140,8 @@ func (z *Zone) Register(buf []byte) (*Memory, error) {
 // Bytes returns the memory.
 func (m *Memory) Bytes() []byte { return m.buf }
 
-// Close closes the memory. There can be no new grants of it. The existing ones remain valid, and
-// the registration ends when all of them are revoked or their connections are closed.
+// Close closes the memory. After that, no new grants of it can be made. The existing grants remain
+// valid, and the registration ends when all of them are revoked or their connections are closed.
 func (m *Memory) Close() error {
 	m.zone.adapter.mu.Lock()
 	closed := m.closed

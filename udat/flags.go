@@ -29,8 +29,8 @@ type Cookie uint64
 // is port q. A larger value q is port q mod 32001 + 33534, as in OpenFabrics DAPL.
 type ConnQual uint64
 
-// CompletionFlags modify a posted operation, or determine how the completions of an endpoint
-// notify.
+// CompletionFlags modify a posted operation, or determine how the completions of an endpoint notify
+// the Consumer.
 type CompletionFlags uint32
 
 // Completion flags.
@@ -75,10 +75,12 @@ const (
 	evdKnown = EVDDefault | EVDSoftware
 )
 
-// EVDState is the state of a dispatcher. It has three independent parts.
+// EVDState is the state of a dispatcher. It has three independent parts: whether it is enabled,
+// whether it is waitable, and the config state.
 type EVDState uint32
 
-// Event dispatcher states. The config states are values of one field, EVDConfigMask.
+// Event dispatcher states. The config states are values of one bit field, whose mask is
+// EVDConfigMask.
 const (
 	EVDEnabled         EVDState = 0x01
 	EVDDisabled        EVDState = 0x02
@@ -163,7 +165,7 @@ var epStateText = map[EPState]string{
 	epFreed:                    "FREED",
 }
 
-// String returns the DAT name of the state: "DAT_EP_STATE_CONNECTED".
+// String returns the DAT name of the state, for example "DAT_EP_STATE_CONNECTED".
 func (s EPState) String() string {
 	if text, ok := epStateText[s]; ok {
 		return text
@@ -196,7 +198,7 @@ func flagText(flags uint32, none string, names ...flagName) string {
 	return strings.Join(set, "|")
 }
 
-// String joins the DAT names of the flags:
+// String joins the DAT names of the flags, for example
 // "COMPLETION_SUPPRESS_FLAG|COMPLETION_BARRIER_FENCE_FLAG".
 func (f CompletionFlags) String() string {
 	return flagText(uint32(f), "COMPLETION_DEFAULT_FLAG", flagName{uint32(CompletionSuppress), "COMPLETION_SUPPRESS_FLAG"},
@@ -206,7 +208,7 @@ func (f CompletionFlags) String() string {
 		flagName{uint32(CompletionEVDThreshold), "COMPLETION_EVD_THRESHOLD_FLAG"})
 }
 
-// String joins the DAT names of the privileges: "LOCAL_READ|REMOTE_WRITE".
+// String joins the DAT names of the privileges, for example "LOCAL_READ|REMOTE_WRITE".
 func (p MemPriv) String() string {
 	return flagText(uint32(p), "NONE", flagName{uint32(PrivLocalRead), "LOCAL_READ"},
 		flagName{uint32(PrivRemoteRead), "REMOTE_READ"},
@@ -214,7 +216,7 @@ func (p MemPriv) String() string {
 		flagName{uint32(PrivRemoteAtomic), "REMOTE_ATOMIC"})
 }
 
-// String joins the DAT names of the streams: "EVD_DTO_FLAG|EVD_CONNECTION_FLAG".
+// String joins the DAT names of the streams, for example "EVD_DTO_FLAG|EVD_CONNECTION_FLAG".
 func (f EVDFlags) String() string {
 	return flagText(uint32(f), "no streams", flagName{uint32(EVDSoftware), "EVD_SOFTWARE_FLAG"},
 		flagName{uint32(EVDCR), "EVD_CR_FLAG"},
@@ -222,7 +224,8 @@ func (f EVDFlags) String() string {
 		flagName{uint32(EVDRMRBind), "EVD_RMR_BIND_FLAG"}, flagName{uint32(EVDAsync), "EVD_ASYNC_FLAG"})
 }
 
-// String joins the DAT names of the parts of the state: "EVD_STATE_ENABLED|EVD_STATE_WAITABLE".
+// String joins the DAT names of the parts of the state, for example
+// "EVD_STATE_ENABLED|EVD_STATE_WAITABLE".
 func (s EVDState) String() string {
 	return flagText(uint32(s), "no state", flagName{uint32(EVDEnabled), "EVD_STATE_ENABLED"},
 		flagName{uint32(EVDDisabled), "EVD_STATE_DISABLED"},

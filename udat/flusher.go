@@ -23,7 +23,7 @@ type flusher struct {
 	group   sync.WaitGroup
 }
 
-// flushTask is a step to repeat until it returns true.
+// flushTask is a task of the flusher: a step that is repeated until it returns true.
 type flushTask struct {
 	step           func() (done bool)
 	pause, longest time.Duration // pause is the next pause; watch makes it double up to longest
@@ -31,7 +31,7 @@ type flushTask struct {
 	done           bool
 }
 
-// The pause between two calls of a step doubles from pollMin to pollMax.
+// The pause between two calls of a step is pollMin at first, and doubles until it is pollMax.
 const (
 	pollMin = 50 * time.Microsecond
 	pollMax = 10 * time.Millisecond
@@ -71,7 +71,7 @@ func (f *flusher) add(t *flushTask) {
 	}
 }
 
-// close ends the goroutine and drops all tasks. No lock of the adapter is held.
+// close ends the flusher's goroutine and drops all tasks. The caller holds no lock of the adapter.
 func (f *flusher) close() {
 	f.mu.Lock()
 	f.stopped = true
@@ -99,7 +99,7 @@ func (f *flusher) run() {
 	}
 }
 
-// runDue runs the steps that are due; no lock is held while a step runs.
+// runDue calls the step of each task whose time has come; no lock is held during a step.
 func (f *flusher) runDue() {
 	f.mu.Lock()
 	tasks := slices.Clone(f.tasks)
@@ -117,8 +117,9 @@ func (f *flusher) runDue() {
 	}
 }
 
-// next drops the tasks that are done. It returns the time at which the first of the other tasks is
-// due. If more is false, no task is left, and the goroutine must end.
+// next removes the tasks whose step has returned true. The result due is the earliest time at which
+// another task's step must be called. The result more is false if no task is left, and the
+// goroutine must then end.
 func (f *flusher) next() (due time.Time, more bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 
 var handleText = [...]string{"CR", "EP", "EVD", "IA", "LMR", "PSP", "PZ", "RMR", "RSP", "CNO", "SRQ"}
 
-// String returns DAT's abbreviation of the kind: "EP" for DAT_HANDLE_TYPE_EP.
+// String returns DAT's abbreviation of the kind, for example "EP" for DAT_HANDLE_TYPE_EP.
 func (t HandleType) String() string {
 	if uint(t) < uint(len(handleText)) {
 		return handleText[t]
@@ -127,14 +127,14 @@ func (ia *IA) adopt(op string, o *object, h Handle, kind HandleType, prepare fun
 }
 
 // release ends the life of an object that is being freed. It returns InvalidHandle if the object is
-// not alive, and InvalidState with the subtype inUse if the object is in use. The parameter users
-// is the word for the users in the text of that error.
+// not alive. If the object is in use, it returns InvalidState, and the parameters are for this
+// error: inUse is the subtype, and users is the word for the users in the text.
 func (o *object) release(op string, kind HandleType, inUse Subtype, users string) error {
 	return o.releaseIf(op, kind, inUse, users, nil)
 }
 
-// releaseIf is release with one more check. If lastCheck is not nil, releaseIf calls it after the
-// other checks, under ia.mu, and returns its error.
+// releaseIf is like release, with one more check. If lastCheck is not nil, releaseIf calls
+// lastCheck after the other checks, under ia.mu, and returns its error.
 func (o *object) releaseIf(op string, kind HandleType, inUse Subtype, users string, lastCheck func() error) error {
 	if err := o.check(op, kind); err != nil {
 		return err
@@ -172,7 +172,8 @@ func destroyEach(doomed []Handle) {
 	group.Wait()
 }
 
-// dispatchers returns all dispatchers to which completions can come, including the sink.
+// dispatchers returns all dispatchers to which completions can come. Besides the Consumer's
+// dispatchers this is ia.sink, if it exists.
 func (ia *IA) dispatchers() []*EVD {
 	ia.mu.Lock()
 	defer ia.mu.Unlock()
@@ -186,7 +187,7 @@ func (ia *IA) dispatchers() []*EVD {
 	return list
 }
 
-// use takes a reference to a live object.
+// use adds a reference to a live object. It returns InvalidHandle if the object is not alive.
 func (o *object) use(op string, kind HandleType) error {
 	if o == nil || o.ia == nil {
 		return badHandle(op, kind, o)

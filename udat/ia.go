@@ -159,7 +159,8 @@ func (ia *IA) AsyncEVD() *EVD {
 // Close closes the adapter. CloseGraceful requires that the Consumer has freed all objects that it
 // made, and that no other adapter uses the asynchronous dispatcher that Open made. Otherwise Close
 // changes nothing and returns InvalidState. CloseAbrupt destroys all objects: connections end, a
-// call that is blocked in [EVD.Wait] returns Abort, and one in [CNO.Wait] returns nil.
+// call that is blocked in [EVD.Wait] returns Abort, and a call that is blocked in [CNO.Wait]
+// returns nil.
 //
 // Implements: dat_ia_close.
 func (ia *IA) Close(flags CloseFlags) error {
@@ -200,7 +201,8 @@ var destroyOrder = [...]HandleType{HandlePSP, HandleRSP, HandleCR, HandleEP, Han
 	HandleEVD, HandleCNO, HandlePZ}
 
 func (ia *IA) destroyAll() {
-	// End blocked waits first, so that they return Abort and not the work that the endpoints flush.
+	// First end the blocked calls of Wait, so that they return Abort and not the completions of the
+	// work that the endpoints flush.
 	for _, e := range ia.dispatchers() {
 		e.abort()
 	}

@@ -27,7 +27,8 @@ type inflight struct {
 	headMu   *ranked[rankEVD] // the dispatcher's lock
 	segments []fabric.SGE     // stride segments for each entry; nil until the first saveSGEs
 
-	// Guarded by the dispatcher's lock; in another cache line than the poster's fields.
+	// The dispatcher's lock guards this field, which is in another cache line than the poster's
+	// fields.
 	completed uint32 // number of the first entry that has not completed
 }
 
@@ -63,8 +64,8 @@ const (
 	entryInternal                           // posted by the library; makes no event
 )
 
-// spareEntries is the number of request entries beyond the Consumer's limit: one, for the request
-// that the library posts to prove that earlier suppressed requests are done.
+// spareEntries is the number of request entries beyond the Consumer's limit. The one spare entry is
+// for the request that the library posts to prove that earlier suppressed requests are done.
 const spareEntries = 1
 
 // newInflight makes a ring for limit+spare entries. saveSGEs can save up to stride segments for
@@ -77,7 +78,7 @@ func newInflight(limit, spare, stride int, headMu *ranked[rankEVD]) inflight {
 	return inflight{limit: uint32(limit), entries: make([]inflightEntry, size), headMu: headMu, stride: uint32(stride)}
 }
 
-// most returns the greatest number of completions of the queue that may wait to be drained.
+// most returns the largest possible number of completions that wait to be drained.
 func (q *inflight) most() int { return int(q.limit) + spareEntries }
 
 func (q *inflight) entry(seq uint32) *inflightEntry { return &q.entries[seq&uint32(len(q.entries)-1)] }
@@ -98,8 +99,8 @@ func (q *inflight) count() int {
 }
 
 // full reports whether the queue has no room for one more entry. The parameter batched is the
-// number of entries in the batch, which are not posted yet but take room. The poster's lock is
-// held.
+// number of entries in the caller's batch. They are not posted yet, but they need room. The
+// poster's lock is held.
 func (q *inflight) full(batched int) bool {
 	return q.mayBeFull(batched) && q.count()+batched >= int(q.limit)
 }
@@ -109,7 +110,7 @@ func (q *inflight) full(batched int) bool {
 func (q *inflight) mayBeFull(more int) bool { return q.tail+uint32(more)-q.freed >= q.limit }
 
 // workID returns the id of the work request of entry seq. The completion of the request has the
-// same id. The upper half is the id of the source, the lower half is seq.
+// same id. The upper half of the id is the id of the source, and the lower half is seq.
 func (q *inflight) workID(seq uint32) uint64 { return q.id | uint64(seq) }
 
 // owns reports whether a completion with this id belongs to work of this queue.

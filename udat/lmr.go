@@ -8,10 +8,10 @@ import (
 )
 
 // CreateLMR registers buf. The memory remains the caller's and is pinned until Free. While
-// operations on the memory are in flight, the rules of the package comment (Memory) apply. Errors:
-// InvalidParameter if buf is empty; InsufficientResources if the memory cannot be locked, or if it
-// is larger than the memory of the host or of the control group; the text of the error names the
-// limit.
+// operations on the memory are in flight, the rules in the section Memory of the package comment
+// apply. The error is InvalidParameter if buf is empty. It is InsufficientResources if the memory
+// cannot be locked, or if it is larger than the memory of the host or of the control group; its
+// text names the limit.
 //
 // Implements: dat_lmr_create.
 func (ia *IA) CreateLMR(pz *PZ, buf []byte, priv MemPriv) (*LMR, error) {
@@ -91,8 +91,8 @@ func (ia *IA) mayRegister(op string, pz *PZ, size int, priv MemPriv) error {
 	if limit := ia.device.Attr().MaxMRSize; size <= 0 || uint64(size) > limit {
 		return fail(op, InvalidParameter, SubArg4, "length is %d bytes, must be from 1 to %d", size, limit)
 	}
-	// Devices pin the whole region. An attempt to pin too much memory takes very long, fails late,
-	// or gets the process killed.
+	// Devices pin the whole region. An attempt to pin too much memory takes very long and fails late,
+	// or the kernel kills the process.
 	if size >= largeLMR {
 		if limit := hostmem.Limit(); uint64(size) > limit {
 			return fail(op, InsufficientResources, SubResourceMemory,
@@ -137,7 +137,7 @@ func (ia *IA) register(op string, l *LMR, pz *PZ, priv MemPriv) (_ *LMR, err err
 	return l, nil
 }
 
-// access returns the access rights of the fabric for the privileges. Local read needs no right.
+// access converts privileges to the access rights of the fabric. Local read needs no right.
 func (ia *IA) access(priv MemPriv) fabric.Access {
 	attr := ia.device.Attr()
 	var a fabric.Access

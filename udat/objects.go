@@ -94,7 +94,7 @@ type unconfirmed struct {
 	since time.Time
 }
 
-// settings are the options that the adapter keeps. They do not change after Open.
+// settings are the settings of an adapter, which do not change after Open.
 type settings struct {
 	foreignConnect bool // connect dispatchers may belong to another adapter
 	spin           time.Duration
@@ -203,7 +203,7 @@ func (r *RMR) object() *object {
 	return &r.obj
 }
 
-// binding is one Bind of a window.
+// binding is the effect of one call of Bind on a window.
 type binding struct {
 	serial  uint64
 	region  *LMR // nil: the bind unbinds the window
@@ -239,9 +239,9 @@ func (c *CNO) object() *object {
 	return &c.obj
 }
 
-// WaitAgent is an OS wait proxy agent: a function that one trigger of a notification object calls,
-// on a new goroutine. The argument is the dispatcher that has events, or nil if the last dispatcher
-// has been freed or the adapter closed.
+// WaitAgent is an OS wait proxy agent: a function that is called once, on a new goroutine, when a
+// notification object is triggered. The argument is the dispatcher that has events, or nil if the
+// last dispatcher has been freed or the adapter has been closed.
 type WaitAgent func(*EVD)
 
 // EVD is an event dispatcher: a bounded queue of events. Its streams feed it: completions,
@@ -332,7 +332,8 @@ type srqSlot struct {
 }
 
 // EP is an endpoint: one end of a reliable connection. All methods are safe for concurrent use.
-// Requests go out in the order in which the posting calls lock the endpoint, and so do receives.
+// Requests are posted to the device in the order in which the posting calls lock the endpoint, and
+// so are receives.
 type EP struct {
 	// The fields that a post reads come first, here and in the queues. With many endpoints each
 	// cache line that a post reads costs time.
@@ -344,7 +345,7 @@ type EP struct {
 	attr     EPAttr
 	recvs    recvQueue
 
-	// A dispatcher that is nil discards the events.
+	// If a dispatcher is nil, the events for it are discarded.
 	recvEVD, requestEVD, connectEVD *EVD
 
 	modifying ranked[rankModifying] // held by Modify; only Modify changes pz, attr and the dispatchers
@@ -419,9 +420,9 @@ type connection struct {
 	suspected *time.Timer // breaks the connection some time after work was flushed for an unknown reason
 	active    bool        // counted in IA.activeEPs and EVD.connected
 
-	// Set in FLUSHING: the last event, and the tails of the queues at the end of the connection.
-	// The event is queued when all work before the tails has completed, or when flushWait has
-	// passed since the time in ended.
+	// These fields are set in the state FLUSHING: the last event, and the tails of the queues at the
+	// end of the connection. The event is queued when all work before the tails has completed, or when
+	// flushWait has passed since the time in ended.
 	disconnectEvent *Event
 	requests, recvs uint32
 	ended           time.Time // zero until the connection ends
@@ -472,8 +473,8 @@ func (r *RSP) object() *object {
 }
 
 // CR is a connection request that waits for an answer. Accept, Reject and Handoff answer it and
-// destroy it. Answer each request: until then it keeps its resources, on tcp a socket, even if the
-// peer has given up.
+// destroy it. Answer each request, because until then it keeps its resources (a socket if the
+// device is tcp), even if the peer has given up.
 type CR struct {
 	obj       object
 	request   fabric.Request

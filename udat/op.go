@@ -23,8 +23,8 @@ const (
 	opKinds
 )
 
-// Op is one operation of a PostBatch. The methods that post a single operation make an Op of their
-// arguments.
+// Op is one operation of a PostBatch. The methods that post a single operation convert their
+// arguments to an Op.
 type Op struct {
 	Kind   OpKind
 	Flags  CompletionFlags
@@ -154,7 +154,8 @@ func rawImmediate(v uint32) uint32 {
 	return binary.BigEndian.Uint32(b[:])
 }
 
-// supported returns an error if the operation goes beyond DAT 1.2 and the device does not have it.
+// supported returns an error if the operation goes beyond DAT 1.2 and the device does not support
+// it.
 func (r *opRule) supported(ia *IA) error {
 	d := &ia.has
 	switch {

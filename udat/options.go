@@ -115,9 +115,10 @@ func WithoutAsyncEVD() Option {
 	return func(o *openOptions) error { o.noAsync = true; return nil }
 }
 
-// WithRNRRetry sets how often a Send is retried while the receiver has no receive posted: n from 0
-// to 6 times, or without limit if n is 7, the default. When the retries are used up the Send fails
-// with DTOErrReceiverNotReady, and the connection breaks.
+// WithRNRRetry sets how often a Send is retried while the receiver has no receive posted. If n is
+// from 0 to 6, it is retried n times. If n is 7, which is the default, it is retried without limit.
+// When the retries are used up, the Send fails with DTOErrReceiverNotReady, and the connection
+// breaks.
 //
 // Extension.
 func WithRNRRetry(n int) Option {
@@ -130,9 +131,9 @@ func WithRNRRetry(n int) Option {
 	}
 }
 
-// WithRetry sets how often a request is sent again if the peer does not acknowledge it: 0 to 7
-// times. The default is 7; on soft-RoCE the default is 6, because with 7 soft-RoCE retries for
-// ever.
+// WithRetry sets how often a request is sent again if the peer does not acknowledge it: n times,
+// with n from 0 to 7. The default is 7. On soft-RoCE the default is 6, because soft-RoCE retries
+// without limit if n is 7.
 //
 // Extension.
 func WithRetry(n int) Option {
@@ -175,8 +176,8 @@ func WithGIDIndex(index int) Option {
 }
 
 // WithAckTimeout sets how long the device waits for an acknowledgement before it sends a request
-// again: 4.096 us << code, with code from 1 to 31, or without end if code is 0. Devices round the
-// time up.
+// again. The time is 4.096 us << code, with code from 1 to 31. If code is 0, the device waits
+// without limit. Devices round the time up.
 //
 // Extension.
 func WithAckTimeout(code int) Option {
@@ -222,12 +223,13 @@ func WithChecksums(on bool) Option {
 	}
 }
 
-// WithSpin sets how long a blocked EVD.Wait polls before it parks: at most d, up to a second; the
-// default is 50 microseconds, and 0 disables polling. Each dispatcher measures whether polling
-// makes its waits shorter. If polling does not, only some of the waits poll: at first 1 in 5, later
-// down to 1 in 33. At most half of the processors poll at once, but one call may always poll. A
-// call polls in bursts of 16 polls; each burst is one call into C. Calls do not poll on dispatchers
-// of SOLICITED_WAIT streams, because only the device knows which completion was solicited.
+// WithSpin sets the longest time for which a blocked EVD.Wait polls before it parks. It can be up
+// to a second; the default is 50 microseconds, and 0 disables polling. Each dispatcher measures
+// whether polling makes its waits shorter. If polling does not, only some of the waits poll: at
+// first 1 in 5, later down to 1 in 33. At most half of the processors poll at once, but one call
+// may always poll. A call polls in bursts of 16 polls; each burst is one call into C. Calls do not
+// poll on dispatchers of SOLICITED_WAIT streams, because only the device knows which completion was
+// solicited.
 //
 // Extension.
 func WithSpin(d time.Duration) Option {
@@ -240,14 +242,14 @@ func WithSpin(d time.Duration) Option {
 	}
 }
 
-// WithKeepAlive sets the interval of the keep-alive, from a second to an hour; the default is 10
-// seconds, and 0 disables it. If nothing is in flight on a connection and nothing has arrived for
-// an interval, the adapter sends a zero-length RDMA write. The peer's device acknowledges the
-// write, and neither end gets an event. If the peer's device does not answer, the connection is
-// broken within 5 intervals, or sooner if this end's device gives up the write; [Event.Err] has the
-// reason. The package comment lists the exceptions. A peer that is slow or stopped, or has no
-// receives posted, keeps its connection, because its device still answers. A connection to a host
-// that has restarted breaks.
+// WithKeepAlive sets the interval of the keep-alive, from a second to an hour. The default is 10
+// seconds, and 0 disables the keep-alive. If nothing is in flight on a connection and nothing has
+// arrived for an interval, the adapter sends a zero-length RDMA write. The peer's device
+// acknowledges the write, and neither end gets an event. If the peer's device does not answer, the
+// connection is broken within 5 intervals, or sooner if this end's device gives up the write;
+// [Event.Err] has the reason. The package comment lists the exceptions. A peer that is slow or
+// stopped, or has no receives posted, keeps its connection, because its device still answers. A
+// connection to a host that has restarted breaks.
 //
 // Extension.
 func WithKeepAlive(d time.Duration) Option {

@@ -5,12 +5,12 @@ import "github.com/godat/godat/udat/internal/fabric"
 // CreatePSP listens on qual at the addresses of the adapter, which [Open] determines. Each
 // connection request makes a CONNECTION_REQUEST event on evd. The queue of evd is the backlog: a
 // request that comes while the queue is full is refused, and its peer sees NON_PEER_REJECTED. A
-// request occupies a place on the queue only until its event is dequeued, no matter when it is
-// answered. [EVD.Resize] changes the number of places.
+// request occupies a place on the queue only until its event is dequeued, even if the request is
+// answered later. [EVD.Resize] changes the number of places.
 //
 // With PSPConsumer the Consumer answers each request with an endpoint of its own. With PSPProvider
-// each request brings an endpoint in TENTATIVE, without zone and dispatchers. Set the zone and the
-// dispatchers with [EP.Modify] before Accept.
+// the provider makes an endpoint for each request. The endpoint is in the state TENTATIVE and has
+// no zone and no dispatchers. Set the zone and the dispatchers with [EP.Modify] before Accept.
 //
 // Errors: ConnQualInUse if another program or service point listens on the port;
 // ConnQualUnavailable if this process may not use the port; InvalidParameter if qual is 0 or flags
@@ -29,8 +29,8 @@ func (ia *IA) CreatePSP(qual ConnQual, evd *EVD, flags PSPFlags) (*PSP, error) {
 	return ia.newPSP(op, qual, port, evd, flags)
 }
 
-// CreatePSPAny is CreatePSP on a free qualifier above 1023, which it chooses and returns. It
-// returns ConnQualUnavailable if no qualifier is free.
+// CreatePSPAny is like CreatePSP, but it chooses a free qualifier above 1023 and returns the
+// qualifier. It returns ConnQualUnavailable if no qualifier is free.
 //
 // Implements: dat_psp_create_any.
 func (ia *IA) CreatePSPAny(evd *EVD, flags PSPFlags) (ConnQual, *PSP, error) {
@@ -90,7 +90,8 @@ func (ia *IA) listen(op string, port uint16, p servicePoint) (fabric.Listener, e
 	return nil, bad
 }
 
-// useForRequests takes a reference to a dispatcher that is for connection requests.
+// useForRequests adds a reference to a dispatcher. It returns InvalidHandle if the dispatcher does
+// not accept connection requests.
 func (ia *IA) useForRequests(op string, evd *EVD) error {
 	if err := evd.object().check(op, HandleEVD); err != nil {
 		return asRole(err, SubHandleEVDCR)
@@ -125,8 +126,8 @@ func (p *PSP) takeRequest(r fabric.Request) bool {
 	return p.obj.ia.newCR(a)
 }
 
-// providerEP makes the endpoint that a request brings. The endpoint has no zone and no dispatchers,
-// and has the read depths that the peer offers.
+// providerEP makes the endpoint of a request, for PSPProvider. The endpoint has no zone and no
+// dispatchers, and has the read depths that the peer offers.
 func (ia *IA) providerEP(r fabric.Request) (*EP, error) {
 	in, out := r.ReadDepths()
 	ep, err := ia.newEP("psp", nil, nil, nil, nil, nil, &EPAttr{MaxRDMAReadIn: orNone(in), MaxRDMAReadOut: orNone(out)})

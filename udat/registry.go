@@ -15,7 +15,8 @@ type ProviderInfo struct {
 	Name   string // the name to pass to Open
 	Fabric string // "verbs", "tcp" for this host's TCP, or "mem" for the fabric inside this process
 	Addr   string // the adapter's IP address; empty if it has none
-	// all its IP addresses, preferred first; Open accepts each of them; empty for mem0 and tcp
+	// Addrs has all IP addresses of the adapter, the preferred one first. Open accepts each of them.
+	// The list is empty for mem0 and tcp.
 	Addrs        []string
 	Active       bool   // the port is up
 	Detail       string // for people: transport, address, and why this address was chosen
@@ -63,7 +64,7 @@ func providerInfo(d fabric.DeviceInfo) ProviderInfo {
 	return p
 }
 
-// answers reports whether Open accepts name as a name or an address of the adapter.
+// answers reports whether name is a name or an address by which Open opens the adapter.
 func (p *ProviderInfo) answers(name string) bool {
 	if addr, err := netip.ParseAddr(name); err == nil {
 		name = addr.Unmap().String()
@@ -94,7 +95,7 @@ type providerRegistry struct {
 	names map[string]*registeredName
 }
 
-// registeredName is the device, with options, that a registered name stands for.
+// registeredName has the device and the options that a registered name stands for.
 type registeredName struct {
 	device string
 	opts   []Option
@@ -143,8 +144,8 @@ func RegisterProvider(name, device string, opts ...Option) error {
 }
 
 // RemoveProvider removes a name that RegisterProvider has added. It returns InvalidParameter if the
-// name is not registered. While adapters that were opened by the name are open, it changes nothing
-// and returns ProviderInUse.
+// name is not registered. If adapters that were opened by this name are still open, it changes
+// nothing and returns ProviderInUse.
 //
 // Implements: dat_registry_remove_provider.
 func RemoveProvider(name string) error {

@@ -2,22 +2,23 @@ package udat
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// Bind posts the binding of the window to a part of a region, with remote read or write privileges,
-// on the endpoint's request queue. It returns the new context at once. Operations that are posted
-// later on this endpoint wait for the bind, so the next Send can already carry the context to the
-// peer. The completion of the bind is queued on the request dispatcher; the previous context is
-// then invalid. If SegmentLength is 0, Bind unbinds the window, and the context has no meaning.
+// Bind binds the window to a part of a region, with remote read or write privileges. It posts this
+// operation on the endpoint's request queue and returns the new context at once. Operations that
+// are posted later on this endpoint wait for the bind, so the next Send can already carry the
+// context to the peer. The completion of the bind is queued on the request dispatcher; the previous
+// context is then invalid. If SegmentLength is 0, Bind unbinds the window, and the context has no
+// meaning.
 //
 // If a bind fails or is flushed, the window stays as it was. However, when a connection ends, a
 // device may flush a bind that it has executed. Therefore the region of a flushed bind cannot be
 // freed until the window is bound again or freed. After a flush, the next Bind on a connected
 // endpoint ends the previous binding at once, even if this Bind fails.
 //
-// States and flags are those of PostRDMAWrite. More errors: InvalidParameter if the part is outside
-// the region, or priv has privileges other than remote read and write; PrivilegesViolation if priv
-// has remote read and the region lacks local read, or priv has remote write and the region lacks
-// local write; ProtectionViolation if window, region and endpoint are not in one zone; InvalidState
-// if the request dispatcher does not accept bind completions.
+// The allowed states and flags are those of PostRDMAWrite. Other errors are InvalidParameter if the
+// part is outside the region, or priv has privileges other than remote read and write;
+// PrivilegesViolation if priv has remote read and the region lacks local read, or priv has remote
+// write and the region lacks local write; ProtectionViolation if window, region and endpoint are
+// not in one zone; InvalidState if the request dispatcher does not accept bind completions.
 //
 // Implements: dat_rmr_bind.
 func (r *RMR) Bind(triplet LMRTriplet, priv MemPriv, ep *EP, cookie Cookie, flags CompletionFlags) (uint32, error) {
@@ -103,8 +104,8 @@ func (r *RMR) checkBind(op string, t *LMRTriplet, priv MemPriv, ep *EP, flags Co
 	return nil
 }
 
-// bind posts the bind; q.mu is held. Each bind makes a completion, even a suppressed one, because
-// the completion settles the bind.
+// bind posts a bind operation; q.mu is held. Each bind makes a completion, even if the Consumer
+// suppresses it, because the completion settles the bind.
 func (q *requestQueue) bind(r *RMR, b *binding, access fabric.Access, cookie Cookie, flags CompletionFlags) (uint32,
 	error) {
 	seq := q.inflight.tail

@@ -67,8 +67,8 @@ func (r *RMR) settle(serial uint64, s fabric.Status) {
 	r.obj.ia.windows.remove(b.context, r)
 	r.unsure = r.unsure || s == fabric.StatusFlush
 	if s == fabric.StatusFlush && b.live {
-		// rxe executes a bind before the earlier requests have completed, and may still flush the
-		// bind. The region counts as bound until the window is bound again or freed.
+		// The driver rxe executes a bind before the earlier requests have completed, and may still flush
+		// the bind. So the region counts as bound until the window is bound again or freed.
 		r.stale = append(r.stale, b.region)
 		return
 	}
@@ -105,7 +105,8 @@ func (r *RMR) renew(op string) error {
 	return nil
 }
 
-// forgetBinds forgets the binds in flight from entry head on; the poster's lock is held.
+// forgetBinds forgets the binds among the entries from head to the tail of the queue; the poster's
+// lock is held.
 func forgetBinds(q *inflight, head uint32) {
 	for seq := head; seq != q.tail; seq++ {
 		if en := q.entry(seq); en.rmr != nil {
@@ -135,7 +136,8 @@ func (r *RMR) binding() binding {
 	return r.bound
 }
 
-// invalidated unbinds the window if its present binding has this RMR context.
+// invalidated handles a peer's invalidation of an RMR context. It unbinds the window if the present
+// binding has this context.
 func (r *RMR) invalidated(context uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -187,7 +189,8 @@ func (t *windowTable) remove(context uint32, r *RMR) {
 	}
 }
 
-// invalidated unbinds the window that has the context; no lock of a window is held.
+// invalidated handles a peer's invalidation of a context. It unbinds the window that has the
+// context. No lock of a window is held.
 func (t *windowTable) invalidated(context uint32) {
 	t.mu.Lock()
 	r := t.byContext[context]

@@ -2,13 +2,14 @@ package udat
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// CreateRSP listens on qual at the adapter's addresses for one connection request. ep must be
-// UNCONNECTED and have a zone, else CreateRSP returns InvalidState; ep becomes RESERVED. If ep is
-// nil the provider makes the endpoint, as with PSPProvider.
+// CreateRSP listens on qual at the adapter's addresses for one connection request. The endpoint ep
+// becomes RESERVED. If ep is not UNCONNECTED or has no zone, CreateRSP returns InvalidState. If ep
+// is nil, the provider makes the endpoint, as with PSPProvider.
 //
-// The request makes a CONNECTION_REQUEST event on evd. Its CR brings the endpoint, which is then in
-// PASSIVE, or in TENTATIVE if the provider made it. The request also destroys the service point;
-// further requests are refused. The other errors of CreateRSP are those of CreatePSP.
+// The request makes a CONNECTION_REQUEST event on evd. The endpoint of its CR is ep, which is then
+// in PASSIVE, or the provider's endpoint, which is in TENTATIVE. The request also destroys the
+// service point; further requests are refused. The other errors of CreateRSP are those of
+// CreatePSP.
 //
 // Implements: dat_rsp_create.
 func (ia *IA) CreateRSP(qual ConnQual, ep *EP, evd *EVD) (*RSP, error) {
@@ -120,7 +121,7 @@ func (r *RSP) takeRequest(request fabric.Request) bool {
 	return taken
 }
 
-// await makes a reserved endpoint PASSIVE, with a request to be answered.
+// await stores a request that must be answered in a reserved endpoint, which becomes PASSIVE.
 func (ep *EP) await(request fabric.Request) {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()

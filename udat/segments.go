@@ -16,9 +16,9 @@ func regionOf(iov []LMRTriplet) *LMR {
 	return nil
 }
 
-// appendSegments checks the local segments of iov and appends them to sges, at most limit bytes in
-// total. The result length is the number of bytes appended. The result total is the number of bytes
-// in iov.
+// appendSegments checks the local segments of iov. It appends them to sges, but not more than limit
+// bytes in total. The result length is the number of bytes appended. The result total is the number
+// of bytes in iov.
 func appendSegments(sges []fabric.SGE, op string, iov []LMRTriplet, need MemPriv, pz *PZ,
 	limit uint64) (_ []fabric.SGE, length, total uint64, err error) {
 	for i := range iov {

@@ -64,8 +64,8 @@ func (s *source) mute() {
 	s.evd.mu.Unlock()
 }
 
-// forget forgets the work in flight, whose completions may still come, and returns the number of
-// the first entry that was in flight; the poster's lock is held.
+// forget removes the entries of the work in flight, whose completions may still come. It returns
+// the number of the first of these entries. The poster's lock is held.
 func (s *source) forget() (head uint32) {
 	s.evd.mu.Lock()
 	defer s.evd.mu.Unlock()
@@ -103,13 +103,13 @@ type streams struct {
 	flags       CompletionFlags
 }
 
-// consumerControlled reports whether the Consumer chooses which completions notify. If so, Wait
-// cannot wait for a number of events.
+// consumerControlled reports whether the Consumer chooses which completions notify a waiting call.
+// If so, Wait cannot wait for a number of events.
 func (s streams) consumerControlled() bool {
 	return s.n > 0 && s.flags&(CompletionUnsignalled|CompletionSolicitedWait) != 0
 }
 
-// solicitedOnly reports whether the device itself decides which completions notify.
+// solicitedOnly reports whether the device itself decides which completions notify a waiting call.
 func (s streams) solicitedOnly() bool { return s.n > 0 && s.flags == CompletionSolicitedWait }
 
 // config returns the config part of the dispatcher's state.

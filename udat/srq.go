@@ -81,10 +81,10 @@ func (s *SRQ) growSlots(to int) {
 	}
 }
 
-// PostRecv posts a receive that any connected endpoint of the queue may take. The receive
-// completes, with the cookie, on the receive dispatcher of the endpoint that took it. PostRecv
-// neither blocks nor allocates. Errors: those of EP.PostRecv, with the zone of the queue;
-// InsufficientResources if MaxRecvDTOs receives are in flight or completed and not dequeued.
+// PostRecv posts a receive, which any connected endpoint of the queue may consume. The receive
+// completes, with the cookie, on the receive dispatcher of the endpoint that consumed it. PostRecv
+// neither blocks nor allocates. The errors are those of EP.PostRecv, with the zone of the queue,
+// and InsufficientResources if MaxRecvDTOs receives are in flight or completed and not dequeued.
 //
 // Implements: dat_srq_post_recv.
 func (s *SRQ) PostRecv(iov []LMRTriplet, cookie Cookie) error {

@@ -7,8 +7,8 @@ import (
 
 // waiting is the state of the waiters of a dispatcher: one blocked call and the arm loop. The arm
 // loop keeps the completion queue armed while no call is blocked, if the dispatcher has a
-// notification object or is idle. At most one of the two parks in the completion queue. EVD.mu
-// guards all fields.
+// notification object or is idle. At most one of the two is parked, which means that it sleeps
+// until the completion queue notifies. EVD.mu guards all fields.
 type waiting struct {
 	waiter waiterState
 	loop   loopState
@@ -51,5 +51,6 @@ func (w *waiting) init(mu sync.Locker) { w.changed.L, w.kick = mu, make(chan str
 // blocked reports whether a call is blocked in Wait.
 func (w *waiting) blocked() bool { return w.waiter != waiterNone }
 
-// parked reports whether the blocked call or the arm loop is parked in the completion queue.
+// parked reports whether the blocked call or the arm loop sleeps until the completion queue
+// notifies.
 func (w *waiting) parked() bool { return w.waiter == waiterParked || w.loop == loopParked }

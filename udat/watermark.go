@@ -44,8 +44,8 @@ func (ep *EP) SetWatermark(soft, hard int) error {
 	return nil
 }
 
-// tookMore checks the watermarks of an endpoint that has taken n receives of its shared queue and
-// not completed them; ep.mu is held.
+// tookMore checks the watermarks of an endpoint that holds n receives of its shared queue; ep.mu is
+// held.
 func (ep *EP) tookMore(n int) {
 	w := &ep.wmark
 	if w.softArmed && n > w.soft {
