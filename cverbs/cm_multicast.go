@@ -13,9 +13,9 @@ import (
 
 // JoinMulticast joins a multicast group, which is an address in 224.0.0.0/4 or ff00::/8. The id
 // must be of PortSpaceUDP or PortSpaceIPoIB, and bound to a device by BindAddr or ResolveAddr. The
-// event MULTICAST_JOIN or MULTICAST_ERROR follows. Sends to the group need three fields of
-// MULTICAST_JOIN: the path (AH), the Q_Key (QKey), and the number for RemoteQPN, which is 0xffffff
-// (QPNum).
+// event MULTICAST_JOIN or MULTICAST_ERROR follows. Sends to the group need three fields of the
+// MULTICAST_JOIN event: AH is the path, QKey is the Q_Key, and QPNum (0xffffff) is the value for
+// SendWR.RemoteQPN.
 //
 // When EventChannel.Get takes MULTICAST_JOIN, librdmacm attaches the queue pair of CMID.CreateQP to
 // the group, unless flag is JoinSendOnly. The caller must attach any other queue pair with
@@ -95,8 +95,9 @@ func (id *CMID) LeaveMulticast(group netip.Addr) error {
 	return id.leave(h)
 }
 
-// leave leaves the group with the handle h. The caller holds id.mu. leave locks the channel's mu,
-// so that no event is taken meanwhile: to take MULTICAST_JOIN would attach the queue pair again.
+// leave leaves the group with the handle h. The caller holds id.mu. It locks the channel's mu, so
+// that librdmacm takes no event meanwhile. If librdmacm took MULTICAST_JOIN, it would attach the
+// queue pair again.
 func (id *CMID) leave(h uintptr) error {
 	const verb = "rdma_leave_multicast"
 	group := id.groups[h]

@@ -158,9 +158,10 @@ static int convert_rest(const struct ibv_qp *qp, const struct cv_send_wr *w, str
 	return CV_BAD_OPCODE;
 }
 
-// Handles the result rc of posting a chain of k requests: adds the number of accepted requests to
-// p->n. Returns 1 if all were accepted. Otherwise it sets p->rc and returns 0. refused is the byte
-// offset of the refused request in the chain, and size the size of one request.
+// Handles the result rc of posting a chain of k requests. Adds the number of accepted requests to
+// p->n. Returns 1 if all were accepted. Otherwise it sets p->rc and returns 0. The parameter
+// refused is the offset of the refused request in the chain, in bytes. The parameter size is the
+// size of one request.
 static inline int took(struct cv_posted *p, int rc, uint32_t k, uintptr_t refused, size_t size)
 {
 	if (!rc) {

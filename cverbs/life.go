@@ -79,8 +79,8 @@ func LiveStacks() []string {
 	return all
 }
 
-// life counts the children of an object and the calls in flight on it, and decides when the C
-// object may be destroyed.
+// life decides when a C object may be destroyed. It counts the calls in flight on the object, and
+// the children of the object, which are the open objects that use it.
 //
 // A call runs between enter and leave, which cost one atomic addition each. An object references
 // its parents from begin to the end of close. close refuses a parent that is referenced. The zero
@@ -177,8 +177,7 @@ func (l *life) children(k kind) int {
 	return int(l.kids[k])
 }
 
-// swapParent replaces a parent by another one. The caller has already called hold of the new
-// parent.
+// swapParent replaces a parent by another one. The caller has already called to.hold.
 func (l *life) swapParent(from, to *life) {
 	for i, p := range l.parents {
 		if p == from {

@@ -48,8 +48,8 @@ type turnPost struct {
 	}
 }
 
-// turnKept has the pointers of one post: to its queue, its work requests and its segments. One of
-// qp and srq is set, and one of sends and recvs.
+// turnKept has the pointers of one post: to its queue, its work requests and its segments. Either
+// qp or srq is set, and either sends or recvs is set.
 type turnKept struct {
 	qp    *QP
 	srq   *SRQ
@@ -157,7 +157,7 @@ func (t *Turn) Run(cq *CQ, wc []WC, polls int) (n int, err error) {
 	return polled(int(turned.got))
 }
 
-// use lets the race detector see that Run uses the queues; see serial.
+// use shows the race detector which queues Run uses; see type serial.
 func (t *Turn) use(cq *CQ, posts, polled int) {
 	for _, k := range t.kept[:posts] {
 		if k.qp != nil {

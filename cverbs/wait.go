@@ -20,8 +20,9 @@ var errWoken = errors.New("woken")
 
 // waiter parks goroutines until the descriptor of a C object is readable. Go's poller does not wait
 // on this descriptor, but on an epoll set that contains it, for two reasons. First, C closes the
-// descriptor itself. Second, a thread may block on the descriptor (see package blocker). Meanwhile
-// watch removes the descriptor from the set, so that the poller does not wake, too.
+// descriptor itself. Second, a thread may block on the descriptor (see package blocker). While a
+// thread blocks, the method watch removes the descriptor from the set, so that the poller does not
+// wake, too.
 type waiter struct {
 	file  *os.File
 	raw   syscall.RawConn
@@ -76,14 +77,14 @@ func newWaiter(fd int, name string) (*waiter, error) {
 // found its event at once.
 const atOnce = 2 * time.Microsecond
 
-// brief reports whether the next wait may block a thread: the last one was shorter than
+// brief reports whether the next wait may block a thread. The last wait must have been shorter than
 // blocker.For.
 func (w *waiter) brief() bool { return w.blocks && w.last < blocker.For }
 
-// wait parks the goroutine until try returns true. It calls try at least once, unless Wake came
-// before. If the last wait was short but did not find its event at once, and there is no deadline,
-// wait blocks the thread before the first try, which saves a system call. The zero deadline never
-// expires. The caller has called enter, so no other goroutine is inside wait.
+// wait parks the goroutine until try returns true. It calls try at least once, unless Wake was
+// called before. If the last wait was short but did not find its event at once, and there is no
+// deadline, wait blocks the thread before the first try, which saves a system call. The zero
+// deadline never expires. The caller has called enter, so no other goroutine is inside wait.
 func (w *waiter) wait(ctx context.Context, deadline time.Time, try func(uintptr) bool) error {
 	if ctx.Done() != nil {
 		stop := context.AfterFunc(ctx, w.interrupt)

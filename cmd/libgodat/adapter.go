@@ -160,8 +160,8 @@ func (ia *adapter) freeAll() {
 	}
 }
 
-// specificAttrs returns the provider's attributes, preceded by those that programs for the C
-// library ask for.
+// specificAttrs returns the attributes that programs for the C library ask for, followed by the
+// provider's own attributes.
 func specificAttrs(a *udat.IAAttr, p *udat.ProviderAttr) []udat.NamedAttr {
 	attrs := []udat.NamedAttr{
 		{Name: "DAT_EXTENSION_INTERFACE", Value: strings.ToUpper(strconv.FormatBool(extended(p)))},
@@ -177,7 +177,7 @@ func specificAttrs(a *udat.IAAttr, p *udat.ProviderAttr) []udat.NamedAttr {
 }
 
 // extended reports whether the device has any operation of the InfiniBand extension. Verbs devices
-// of iWARP have none. dtest and dtestx rely on what the adapter reports.
+// of iWARP have none. The test programs dtest and dtestx rely on this answer.
 func extended(p *udat.ProviderAttr) bool {
 	return p.Specific(udat.AttrImmediateData) == "TRUE" || p.Specific(udat.AttrFetchAndAdd) == "TRUE"
 }

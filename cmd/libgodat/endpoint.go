@@ -256,20 +256,22 @@ func godat_ep_dup_connect(h, dupHandle C.DAT_EP_HANDLE, timeout C.DAT_TIMEOUT, n
 
 //export godat_ep_disconnect
 func godat_ep_disconnect(h C.DAT_EP_HANDLE, flags C.DAT_CLOSE_FLAGS) C.DAT_RETURN {
-	return on(h, udat.SubHandleEP, func(ep *udat.EP) error { return ep.Disconnect(udat.CloseFlags(flags)) })
+	return callOn(h, udat.SubHandleEP, func(ep *udat.EP) error { return ep.Disconnect(udat.CloseFlags(flags)) })
 }
 
 //export godat_ep_reset
-func godat_ep_reset(h C.DAT_EP_HANDLE) C.DAT_RETURN { return on(h, udat.SubHandleEP, (*udat.EP).Reset) }
+func godat_ep_reset(h C.DAT_EP_HANDLE) C.DAT_RETURN {
+	return callOn(h, udat.SubHandleEP, (*udat.EP).Reset)
+}
 
 //export godat_ep_set_watermark
 func godat_ep_set_watermark(h C.DAT_EP_HANDLE, soft, hard C.DAT_COUNT) C.DAT_RETURN {
-	return on(h, udat.SubHandleEP, func(ep *udat.EP) error { return ep.SetWatermark(int(soft), int(hard)) })
+	return callOn(h, udat.SubHandleEP, func(ep *udat.EP) error { return ep.SetWatermark(int(soft), int(hard)) })
 }
 
 //export godat_ep_recv_query
 func godat_ep_recv_query(h C.DAT_EP_HANDLE, allocated, span *C.DAT_COUNT) C.DAT_RETURN {
-	return on(h, udat.SubHandleEP, func(ep *udat.EP) error {
+	return callOn(h, udat.SubHandleEP, func(ep *udat.EP) error {
 		n, s, err := ep.RecvQuery()
 		if err == nil && allocated != nil {
 			*allocated = count(n)
@@ -283,7 +285,7 @@ func godat_ep_recv_query(h C.DAT_EP_HANDLE, allocated, span *C.DAT_COUNT) C.DAT_
 
 //export godat_ep_get_status
 func godat_ep_get_status(h C.DAT_EP_HANDLE, state *C.DAT_EP_STATE, recvIdle, requestIdle *C.DAT_BOOLEAN) C.DAT_RETURN {
-	return on(h, udat.SubHandleEP, func(ep *udat.EP) error {
+	return callOn(h, udat.SubHandleEP, func(ep *udat.EP) error {
 		s, recv, request, err := ep.GetStatus()
 		if err != nil {
 			return err

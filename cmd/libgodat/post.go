@@ -11,8 +11,9 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// segments appends the local segments of a post to iov. The segments name their regions by context.
-// If n is above the adapter's limit, segments returns an error and does not read the array.
+// segments appends the local segments of a post to iov. Each segment in the array local names its
+// region by the region's context. If n is above the adapter's limit, segments returns an error and
+// does not read the array.
 func (e *entry) segments(iov []udat.LMRTriplet, n C.DAT_COUNT, local *C.DAT_LMR_TRIPLET) ([]udat.LMRTriplet,
 	C.DAT_RETURN) {
 	if int(n) > e.ia.maxIOV {
@@ -77,8 +78,8 @@ func (e *entry) flags(f C.DAT_COMPLETION_FLAGS) udat.CompletionFlags {
 }
 
 // godat_ep_post posts a request of any kind except a bind and a read into a window. The parameter a
-// is the immediate data or the context to invalidate. For an atomic, the parameters a and b are the
-// operands.
+// is the immediate data, or the context of the remote memory to invalidate. For an atomic, the
+// parameters a and b are the operands.
 //
 //export godat_ep_post
 func godat_ep_post(h C.DAT_EP_HANDLE, kind C.uint32_t, n C.DAT_COUNT, local *C.DAT_LMR_TRIPLET, cookie C.uint64_t,
@@ -210,8 +211,8 @@ func godat_rmr_bind(h C.DAT_RMR_HANDLE, lmr C.DAT_LMR_HANDLE, t *C.DAT_LMR_TRIPL
 		*context = C.DAT_RMR_CONTEXT(bound)
 	}
 	ret := code(err)
-	// In DAT 2.0 the call has two arguments that it does not have in 1.2: the second, the region, and
-	// the fifth, the kind of address.
+	// In DAT 2.0 the call has two arguments that it does not have in 1.2. Argument 2 is the region,
+	// and argument 5 is the kind of address.
 	switch ret {
 	case badArgument(2):
 		return badArgument(3)
