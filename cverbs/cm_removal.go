@@ -62,8 +62,8 @@ func (soft *softContext) renew(v *C.struct_ibv_context) {
 // Times between two checks of sysfs. Without the kernel's reports of removals (uevents) the time is
 // removalPoll. With reports it is removalCheck, in case a report is lost. A report comes before the
 // device leaves sysfs. So the time is removalQuick while less than removalHurry has passed since a
-// report. The kernel completes the removal of a device only after librdmacm's contexts of it are
-// released, which is about at the next check.
+// report. The kernel completes the removal of a software device only after the contexts of the
+// device are released, which is about at the next check.
 const (
 	removalPoll  = 500 * time.Millisecond
 	removalCheck = 10 * time.Second
@@ -146,7 +146,7 @@ func watchRemovals() {
 	s.timer = time.AfterFunc(removalPause(), releaseRemoved)
 }
 
-// hurry makes the checks of sysfs frequent for the time removalHurry.
+// hurry makes the checks of sysfs frequent until removalHurry has passed.
 func hurry() {
 	s := &softContexts
 	s.mu.Lock()

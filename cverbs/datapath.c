@@ -369,7 +369,7 @@ struct cv_posted cv_post_wq_recv(const uintptr_t *gate, const struct cv_recv_wr 
 }
 
 // Go interrupts a goroutine that has run for 10 ms without a yield. But with each yield Go also
-// wakes another thread, which finds nothing to do. So a thread yields at most once in this time.
+// wakes another thread, which finds nothing to do. So a thread yields at most once in YIELD_EVERY.
 static const uint64_t YIELD_EVERY = 2000000; // ns
 
 int cv_yield_due(void)

@@ -54,7 +54,8 @@ func Live() map[string]int {
 	return m
 }
 
-// traced maps each open object that was opened while TraceLive was on to the stack of its opening.
+// traced maps an object to the stack trace of its opening. It contains the open objects that were
+// opened while TraceLive was on.
 var (
 	tracing atomic.Bool
 	traced  sync.Map // *life to string

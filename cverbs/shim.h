@@ -81,8 +81,8 @@ struct cv_posted cv_post_srq_recv(const uintptr_t *srq, const struct cv_recv_wr 
 	uint32_t nsg, uint32_t max_sge);
 struct cv_posted cv_post_wq_recv(const uintptr_t *wq, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg,
 	uint32_t nsg, uint32_t max_sge);
-// Bits of the parameter how of the poll functions. For an extended queue the bits IBV_WC_EX_WITH_*
-// of its fields are set, too.
+// The poll functions have a parameter how, which is a set of these bits. For an extended queue the
+// bits IBV_WC_EX_WITH_* of its fields are set, too.
 enum {
 	CV_EXTENDED = 1 << 29,
 	CV_RXE = 1 << 30, // the device is soft-RoCE

@@ -83,8 +83,8 @@ func (w *waiter) brief() bool { return w.blocks && w.last < blocker.For }
 
 // wait parks the goroutine until try returns true. It calls try at least once, unless Wake was
 // called before. If the last wait was short but did not find its event at once, and there is no
-// deadline, wait blocks the thread before the first try, which saves a system call. The zero
-// deadline never expires. The caller has called enter, so no other goroutine is inside wait.
+// deadline, it blocks the thread before the first try, which saves a system call. The zero deadline
+// never expires. The caller has called enter, so no other goroutine is inside wait.
 func (w *waiter) wait(ctx context.Context, deadline time.Time, try func(uintptr) bool) error {
 	if ctx.Done() != nil {
 		stop := context.AfterFunc(ctx, w.interrupt)
@@ -134,9 +134,9 @@ func (w *waiter) wait(ctx context.Context, deadline time.Time, try func(uintptr)
 	}
 }
 
-// block blocks the thread in the kernel if the last wait was shorter than blocker.For and a blocker
-// is free. It returns false if it did not block. If it returns true, the descriptor may be
-// readable.
+// block blocks the thread in the kernel if the last wait was shorter than blocker.For and a Blocker
+// (see package blocker) is free. It returns false if it did not block. If it returns true, the
+// descriptor may be readable.
 func (w *waiter) block(ctx context.Context, deadline time.Time) bool {
 	if !w.brief() {
 		return false

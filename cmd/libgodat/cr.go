@@ -12,7 +12,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// localEP guards the making of handles of the endpoints that udat creates for requests.
+// localEP is held while a thread makes a handle for an endpoint that udat has created for a
+// connection request.
 var localEP sync.Mutex
 
 //export godat_cr_query

@@ -17,7 +17,7 @@ import (
 //
 // Unless the adapter is strict, epAttr omits the size limits of messages and RDMA, and the
 // completion flags, because C DAPL ignores all of them. Programs exceed the limits, and use
-// different flags on one dispatcher. Every completion then notifies.
+// different flags on one dispatcher. Without the flags every completion notifies.
 func (ia *adapter) epAttr(a *C.DAT_EP_ATTR) *udat.EPAttr {
 	if a == nil {
 		return nil

@@ -244,11 +244,11 @@ static void call(go_function *function, void *arguments, size_t context)
 
 static int child; // this is a forked child, where Go's threads do not exist
 
-// Every call into Go comes through here. A call from an agent (see godat_agent) stays on the
-// current stack, because an agent runs on a thread of Go. A call is refused if it comes from a
-// signal handler that has interrupted Go, or from a forked child: the result, which is the last of
-// cgo's arguments, becomes DAT_INVALID_STATE. pthread_cancel has no effect while the thread is in
-// Go, because Go's frames cannot be unwound.
+// Runs every call into Go. A call from an agent (see godat_agent) stays on the current stack,
+// because an agent runs on a thread of Go. A call is refused if it comes from a signal handler that
+// has interrupted Go, or from a forked child: the result, which is the last of cgo's arguments,
+// becomes DAT_INVALID_STATE. pthread_cancel has no effect while the thread is in Go, because Go's
+// frames cannot be unwound.
 void __wrap_crosscall2(go_function *function, void *arguments, int size, size_t context)
 {
 	int cancel;

@@ -113,8 +113,8 @@ func godat_evd_dequeue(h C.DAT_EVD_HANDLE, out *C.godat_event) C.DAT_RETURN {
 	return C.DAT_SUCCESS
 }
 
-// takeUntaken writes to out the event that was dequeued for a thread which was then cancelled. It
-// returns false if there is no such event.
+// takeUntaken delivers an event that was dequeued for a thread which was then cancelled. It writes
+// the event to out. It returns false if there is no such event.
 func (e *entry) takeUntaken(out *C.godat_event) bool {
 	w := e.untaken.Swap(nil)
 	if w != nil {
@@ -246,7 +246,7 @@ func endWait(id C.uintptr_t) *wait {
 }
 
 // godat_wait_drop ends a wait whose thread was cancelled. If the wait has taken an event, the next
-// dequeue or wait returns it.
+// dequeue or wait returns this event.
 //
 //export godat_wait_drop
 func godat_wait_drop(id C.uintptr_t) {
