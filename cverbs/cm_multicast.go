@@ -95,9 +95,9 @@ func (id *CMID) LeaveMulticast(group netip.Addr) error {
 	return id.leave(h)
 }
 
-// leave leaves the group with the handle h. The caller holds id.mu. It locks the channel's mu, so
-// that librdmacm takes no event meanwhile. If librdmacm took MULTICAST_JOIN, it would attach the
-// queue pair again.
+// leave leaves the group with the handle h. The caller holds id.mu. The method locks the channel's
+// mu, so that librdmacm takes no event meanwhile. If librdmacm took MULTICAST_JOIN, it would attach
+// the queue pair again.
 func (id *CMID) leave(h uintptr) error {
 	const verb = "rdma_leave_multicast"
 	group := id.groups[h]

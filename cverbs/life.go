@@ -81,7 +81,7 @@ func LiveStacks() []string {
 }
 
 // life decides when a C object may be destroyed. It counts the calls in flight on the object, and
-// the children of the object, which are the open objects that use it.
+// the children of the object, which are the objects that use it.
 //
 // A call runs between enter and leave, which cost one atomic addition each. An object references
 // its parents from begin to the end of close. close refuses a parent that is referenced. The zero

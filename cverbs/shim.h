@@ -66,7 +66,7 @@ struct cv_posted {
 	int32_t rc; // 0, errno, or CV_*
 };
 
-// The first parameter of a data path function is the gate of an object, not the object.
+// A data path function receives the gate of an object, not the object.
 struct cv_posted cv_post_send(const uintptr_t *qp, const struct cv_send_wr *wr, uint32_t n, struct ibv_sge *sg,
 	uint32_t nsg, uint32_t max_sge);
 // Posts to an extended queue pair that was created for ops. A chain is posted as a whole or not at

@@ -864,7 +864,7 @@ func (w *MW) RKey() uint32 { return 0 }
 func (w *MW) Close() error { return ErrNotSupported }
 
 // BindMW posts a bind of a window to part of a region, and returns the window's new key. The peer
-// may use the key once the bind has completed. Length 0 removes the binding of a type 1 window; If
+// may use the key once the bind has completed. Length 0 removes the binding of a type 1 window. If
 // the window was bound before, wr.MR may then be nil. A type 2 window must be invalidated before it
 // is bound again, by OpLocalInv or by the peer's OpSendWithInv. After a bind that was flushed,
 // soft-RoCE may refuse the window's next bind with WCMWBindErr; allocate another window then.

@@ -114,8 +114,9 @@ func (ia *adapter) unreserve(match func(*entry) bool) C.DAT_HANDLE {
 	return C.DAT_HANDLE(e.c)
 }
 
-// requestPoint returns the handle of the service point that received the request ev. It removes a
-// reserved service point from ia.reserved. evd is the dispatcher of the request.
+// requestPoint returns the handle of the service point that received the request ev. If this
+// service point is a reserved one, requestPoint removes it from ia.reserved. evd is the dispatcher
+// of the request.
 func (ia *adapter) requestPoint(ev *udat.Event, evd *entry) C.DAT_HANDLE {
 	ia.points.Lock()
 	defer ia.points.Unlock()

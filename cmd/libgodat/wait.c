@@ -55,7 +55,7 @@ static void drop(void *wait)
 	godat_wait_drop(((godat_wait *)wait)->id);
 }
 
-// Blocks until Go has signalled the wait. If a signal handler runs meanwhile, it cancels the wait.
+// Blocks until Go has signalled the wait. Cancels the wait if a signal handler runs meanwhile.
 static void block(godat_wait *w, const sigset_t *mask)
 {
 	struct pollfd p = {.fd = w->fd, .events = POLLIN};
