@@ -46,7 +46,7 @@ func (id *CMID) JoinMulticast(group netip.Addr, flag JoinFlag) error {
 		return badArg(verb, notBound)
 	case id.c.qp_type != C.IBV_QPT_UD:
 		return badArg(verb, "the id's port space is %v: multicast needs UDP or IPoIB", PortSpace(id.c.ps))
-	case id.joined(group) != 0:
+	case id.groupHandle(group) != 0:
 		return badArg(verb, "group %v is joined already: LeaveMulticast first", group)
 	}
 	id.joins++
@@ -88,7 +88,7 @@ func (id *CMID) LeaveMulticast(group netip.Addr) error {
 	defer id.life.leave()
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	h := id.joined(group)
+	h := id.groupHandle(group)
 	if h == 0 {
 		return badArg(verb, "group %v has not been joined: JoinMulticast first", group)
 	}
@@ -125,8 +125,9 @@ func (id *CMID) leaveGroups() {
 	}
 }
 
-// joined returns the handle of a group, or 0 if the group is not joined. The caller holds id.mu.
-func (id *CMID) joined(group netip.Addr) uintptr {
+// groupHandle returns the handle of a group, or 0 if the group is not joined. The caller holds
+// id.mu.
+func (id *CMID) groupHandle(group netip.Addr) uintptr {
 	for h, g := range id.groups {
 		if g == group.Unmap() {
 			return h

@@ -141,13 +141,13 @@ func watchRemovals() {
 	}
 	s.uevents, _ = openUevents()
 	if s.uevents != nil {
-		go watchDevices(s.uevents, hurry)
+		go watchDevices(s.uevents, checkOften)
 	}
 	s.timer = time.AfterFunc(removalPause(), releaseRemoved)
 }
 
-// hurry makes the checks of sysfs frequent until removalHurry has passed.
-func hurry() {
+// checkOften makes the checks of sysfs frequent until removalHurry has passed.
+func checkOften() {
 	s := &softContexts
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -131,21 +131,21 @@ func (q *CQ) poll(wc []WC, polls int) (int, error) {
 		return 0, q.gate.err()
 	}
 	q.alone.use()
-	return polled(int(callPoll(&q.gate, (*C.struct_ibv_wc)(unsafe.Pointer(unsafe.SliceData(wc))),
+	return pollResult(int(callPoll(&q.gate, (*C.struct_ibv_wc)(unsafe.Pointer(unsafe.SliceData(wc))),
 		C.uint32_t(min(len(wc), 1<<20)), C.uint32_t(polls), q.how)))
 }
 
-// polled converts the result of cv_poll_cq or cv_poll_cq_ex into a count and an error.
-func polled(n int) (int, error) {
+// pollResult converts the result of cv_poll_cq or cv_poll_cq_ex into a count and an error.
+func pollResult(n int) (int, error) {
 	if uint(n) < C.CV_YIELD {
 		return n, nil
 	}
-	return polledRest(n)
+	return rarePollResult(n)
 }
 
-// polledRest handles the rare results: an error, or a count with CV_YIELD. For a count with
+// rarePollResult converts the rare results: an error, or a count with CV_YIELD. For a count with
 // CV_YIELD it yields to other goroutines.
-func polledRest(n int) (int, error) {
+func rarePollResult(n int) (int, error) {
 	switch {
 	case n == C.CV_CLOSED:
 		return 0, ErrClosed

@@ -85,7 +85,7 @@ func (q *CQ) PollEx(wc []WCEx, polls int) (int, error) {
 		return 0, badArg(verb, "the completion queue is not an extended one: CreateCQEx makes one")
 	}
 	q.alone.use()
-	return polled(int(C.cv_poll_cq_ex(q.gate.c(), unsafe.Pointer(unsafe.SliceData(wc)), C.sizeof_struct_cv_wc_ex,
+	return pollResult(int(C.cv_poll_cq_ex(q.gate.c(), unsafe.Pointer(unsafe.SliceData(wc)), C.sizeof_struct_cv_wc_ex,
 		C.uint32_t(min(len(wc), 1<<20)), C.uint32_t(polls), q.how)))
 }
 

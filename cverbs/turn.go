@@ -154,7 +154,7 @@ func (t *Turn) Run(cq *CQ, wc []WC, polls int) (n int, err error) {
 	if len(posts) > 0 {
 		t.refused = int(turned.refused)
 	}
-	return polled(int(turned.got))
+	return pollResult(int(turned.got))
 }
 
 // use shows the race detector which queues Run uses; see type serial.
@@ -189,12 +189,12 @@ func (t *Turn) Posted(i int) (n int, err error) {
 			return int(p.done.n), nil
 		}
 	}
-	return t.unusual(i)
+	return t.postedSlow(i)
 }
 
-// unusual does the work of Posted for a refused post, a post without requests, and an i out of
+// postedSlow does the work of Posted for a refused post, a post without requests, and an i out of
 // range.
-func (t *Turn) unusual(i int) (n int, err error) {
+func (t *Turn) postedSlow(i int) (n int, err error) {
 	posts := t.posts
 	if !t.ran {
 		posts = nil

@@ -103,7 +103,7 @@ func (w *waiter) wait(ctx context.Context, deadline time.Time, try func(uintptr)
 	if (w.block(ctx, deadline) || !early) && try(0) {
 		return nil
 	}
-	if err := w.watch(true); err != nil && !w.over(context.Background()) {
+	if err := w.watch(true); err != nil && !w.mustEnd(context.Background()) {
 		return err
 	}
 	for {
@@ -154,7 +154,7 @@ func (w *waiter) block(ctx context.Context, deadline time.Time) bool {
 		limit = min(limit, time.Until(deadline))
 	}
 	w.blocked.Store(b)
-	if limit > 0 && !w.over(ctx) { // a later interrupt finds the blocker
+	if limit > 0 && !w.mustEnd(ctx) { // a later interrupt finds the blocker
 		fds := [...]unix.PollFd{1: {Fd: int32(w.fd), Events: unix.POLLIN}}
 		b.Wait(fds[:], limit)
 	}
@@ -162,8 +162,9 @@ func (w *waiter) block(ctx context.Context, deadline time.Time) bool {
 	return true
 }
 
-// over reports whether the wait must end: the waiter is closed, Wake was called, or ctx has ended.
-func (w *waiter) over(ctx context.Context) bool {
+// mustEnd reports whether the wait must end: the waiter is closed, Wake was called, or ctx has
+// ended.
+func (w *waiter) mustEnd(ctx context.Context) bool {
 	select {
 	case <-w.done:
 		return true

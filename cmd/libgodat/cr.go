@@ -58,7 +58,7 @@ func godat_cr_accept(h C.DAT_CR_HANDLE, epHandle C.DAT_EP_HANDLE, n C.DAT_COUNT,
 	if p, err := cr.Query(); err == nil && p.LocalEP == ep {
 		ep = nil // nil selects the request's own endpoint
 	}
-	return e.afterFree(cr.Accept(ep, private(n, data)))
+	return e.afterFree(cr.Accept(ep, privateBytes(n, data)))
 }
 
 //export godat_cr_reject
@@ -70,7 +70,7 @@ func godat_cr_reject(h C.DAT_CR_HANDLE, n C.DAT_COUNT, data C.DAT_PVOID) C.DAT_R
 	case n < 0 || n > 0 && data == nil:
 		return badArgument(2)
 	}
-	return e.afterFree(cr.Reject(private(n, data)))
+	return e.afterFree(cr.Reject(privateBytes(n, data)))
 }
 
 //export godat_cr_handoff

@@ -218,8 +218,8 @@ func microseconds(t C.DAT_TIMEOUT) time.Duration {
 	return time.Duration(t) * time.Microsecond
 }
 
-// private returns private data of the program as a slice, without a copy.
-func private(n C.DAT_COUNT, data C.DAT_PVOID) []byte {
+// privateBytes returns private data of the program as a slice, without a copy.
+func privateBytes(n C.DAT_COUNT, data C.DAT_PVOID) []byte {
 	if n <= 0 || data == nil {
 		return nil
 	}
@@ -236,7 +236,7 @@ func godat_ep_connect(h C.DAT_EP_HANDLE, addr C.DAT_IA_ADDRESS_PTR, qual C.DAT_C
 	case n < 0 || n > 0 && data == nil:
 		return badArgument(5)
 	}
-	return code(ep.Connect(getAddr(addr), udat.ConnQual(qual), microseconds(timeout), private(n, data), udat.QoS(qos),
+	return code(ep.Connect(getAddr(addr), udat.ConnQual(qual), microseconds(timeout), privateBytes(n, data), udat.QoS(qos),
 		udat.ConnectFlags(flags)))
 }
 
@@ -251,7 +251,7 @@ func godat_ep_dup_connect(h, dupHandle C.DAT_EP_HANDLE, timeout C.DAT_TIMEOUT, n
 	case n < 0 || n > 0 && data == nil:
 		return badArgument(4)
 	}
-	return code(ep.DupConnect(dup, microseconds(timeout), private(n, data), udat.QoS(qos)))
+	return code(ep.DupConnect(dup, microseconds(timeout), privateBytes(n, data), udat.QoS(qos)))
 }
 
 //export godat_ep_disconnect

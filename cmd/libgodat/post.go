@@ -55,11 +55,11 @@ func (e *entry) region(context uint32) *udat.LMR {
 	return l
 }
 
-// remote returns the remote memory of an RDMA operation of n bytes. Programs for C DAPL leave the
-// length in the triplet unset, or set it to less than they transfer, because C DAPL ignores it. So
-// unless the adapter is strict, remote sets the length to n. It keeps the length of a read's
-// triplet if that length is smaller.
-func (e *entry) remote(r *C.DAT_RMR_TRIPLET, n uint64, read bool) udat.RMRTriplet {
+// remoteTriplet returns the remote memory of an RDMA operation of n bytes. Programs for C DAPL
+// leave the length in the triplet unset, or set it to less than they transfer, because C DAPL
+// ignores it. So unless the adapter is strict, remoteTriplet sets the length to n. It keeps the
+// length of a read's triplet if that length is smaller.
+func (e *entry) remoteTriplet(r *C.DAT_RMR_TRIPLET, n uint64, read bool) udat.RMRTriplet {
 	t := udat.RMRTriplet{RMRContext: uint32(r.rmr_context), TargetAddress: uint64(r.virtual_address),
 		SegmentLength: uint64(r.segment_length)}
 	if !e.ia.strict && (!read || t.SegmentLength == 0 || t.SegmentLength > n) {
@@ -108,7 +108,7 @@ func godat_ep_post(h C.DAT_EP_HANDLE, kind C.uint32_t, n C.DAT_COUNT, local *C.D
 		for i := range iov {
 			total += iov[i].SegmentLength
 		}
-		to = e.remote(remote, total, kind == C.GODAT_READ)
+		to = e.remoteTriplet(remote, total, kind == C.GODAT_READ)
 	}
 	switch kind {
 	case C.GODAT_WRITE:
@@ -164,7 +164,7 @@ func godat_ep_post_rdma_read_to_rmr(h C.DAT_EP_HANDLE, local *C.DAT_RMR_TRIPLET,
 	if remote == nil {
 		return badArgument(4)
 	}
-	sink := e.remote(local, uint64(local.segment_length), true)
+	sink := e.remoteTriplet(local, uint64(local.segment_length), true)
 	e.ia.mu.Lock()
 	var window *udat.RMR
 	for w := range e.ia.entries {
@@ -176,7 +176,7 @@ func godat_ep_post_rdma_read_to_rmr(h C.DAT_EP_HANDLE, local *C.DAT_RMR_TRIPLET,
 	if window == nil {
 		return failure(udat.PrivilegesViolation, udat.SubPrivilegesWrite)
 	}
-	return code(ep.PostRDMAReadToRMR(window, sink, udat.Cookie(cookie), e.remote(remote, sink.SegmentLength, true),
+	return code(ep.PostRDMAReadToRMR(window, sink, udat.Cookie(cookie), e.remoteTriplet(remote, sink.SegmentLength, true),
 		e.flags(flags)))
 }
 
