@@ -18,8 +18,9 @@ type EventChannel struct {
 	c    *C.struct_rdma_event_channel
 	w    *waiter
 	try  func(uintptr) bool
-	// mu is held while librdmacm takes an event, because it may then change the state of an id's queue
-	// pair. mu is also held while such a queue pair is destroyed or leaves a multicast group.
+	// mu is held while librdmacm takes an event, because librdmacm may then change the state of an
+	// id's queue pair. mu is also held while such a queue pair is destroyed or leaves a multicast
+	// group.
 	mu sync.Mutex
 	ev C.struct_cv_cm_event
 	rc C.int

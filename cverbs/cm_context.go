@@ -7,9 +7,9 @@ import "C"
 
 import "syscall"
 
-// Context returns the device context that librdmacm opened for the id's device. The domain, the
-// queues and the other objects that CMID.CreateQP uses must belong to this context. A queue pair
-// that the program configures with InitQPAttr may belong to any context of the device.
+// Context returns the device context that librdmacm opened for the id's device. The protection
+// domain, the queues and the other objects that CMID.CreateQP uses must belong to this context. A
+// queue pair that the program configures with InitQPAttr may belong to any context of the device.
 //
 // librdmacm owns the context, so Close returns ErrInUse. The context stays open until the process
 // ends. On rxe and siw the context is released earlier, once the device has been removed and all

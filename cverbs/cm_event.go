@@ -56,8 +56,8 @@ func (ch *EventChannel) get(ctx context.Context, deadline time.Time) (CMEvent, e
 	}
 }
 
-// event converts the event that take has read. It returns false if Get must drop the event, because
-// the event's id or listener is closed, or its multicast group has been left.
+// event converts the event that the method take has read. It returns false if Get must drop the
+// event, because the event's id or listener is closed, or its multicast group has been left.
 func (ch *EventChannel) event() (CMEvent, bool) {
 	e := &ch.ev
 	ev := CMEvent{

@@ -511,7 +511,8 @@ func goConnParam(c *C.struct_cv_conn) ConnParam {
 	}
 }
 
-// The bytes of private data that every device can carry in a request, a reply and a reject.
+// The numbers of bytes of private data that every device can carry in a request, a reply and a
+// reject.
 const (
 	requestPrivate = 56
 	replyPrivate   = 196
@@ -519,8 +520,8 @@ const (
 )
 
 // explain adds the likely cause to an EINVAL of the kernel. The parameter limit is the limit of the
-// private data in bytes. If another cause is possible, the parameter other is a text about it, and
-// the added text begins with other.
+// private data in bytes. The parameter other is a text about another possible cause, or empty. The
+// added text begins with it.
 func (p *ConnParam) explain(err error, limit int, other string) error {
 	if e, ok := err.(*Error); ok && e.Errno == syscall.EINVAL && e.Advice == "" {
 		if len(p.PrivateData) > limit {

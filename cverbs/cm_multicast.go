@@ -13,9 +13,9 @@ import (
 
 // JoinMulticast joins a multicast group, which is an address in 224.0.0.0/4 or ff00::/8. The id
 // must be of PortSpaceUDP or PortSpaceIPoIB, and bound to a device by BindAddr or ResolveAddr. The
-// event MULTICAST_JOIN or MULTICAST_ERROR follows. Sends to the group need three fields of
-// MULTICAST_JOIN: the path (AH), the Q_Key (QKey), and the number for RemoteQPN, which is 0xffffff
-// (QPNum).
+// event MULTICAST_JOIN or MULTICAST_ERROR follows. Sends to the group need three fields of the
+// MULTICAST_JOIN event: AH is the path, QKey is the Q_Key, and QPNum (0xffffff) is the value for
+// SendWR.RemoteQPN.
 //
 // When EventChannel.Get takes MULTICAST_JOIN, librdmacm attaches the queue pair of CMID.CreateQP to
 // the group, unless flag is JoinSendOnly. The caller must attach any other queue pair with
@@ -46,7 +46,7 @@ func (id *CMID) JoinMulticast(group netip.Addr, flag JoinFlag) error {
 		return badArg(verb, notBound)
 	case id.c.qp_type != C.IBV_QPT_UD:
 		return badArg(verb, "the id's port space is %v: multicast needs UDP or IPoIB", PortSpace(id.c.ps))
-	case id.joined(group) != 0:
+	case id.groupHandle(group) != 0:
 		return badArg(verb, "group %v is joined already: LeaveMulticast first", group)
 	}
 	id.joins++
@@ -88,15 +88,16 @@ func (id *CMID) LeaveMulticast(group netip.Addr) error {
 	defer id.life.leave()
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	h := id.joined(group)
+	h := id.groupHandle(group)
 	if h == 0 {
 		return badArg(verb, "group %v has not been joined: JoinMulticast first", group)
 	}
 	return id.leave(h)
 }
 
-// leave leaves the group with the handle h. The caller holds id.mu. leave locks the channel's mu,
-// so that no event is taken meanwhile: to take MULTICAST_JOIN would attach the queue pair again.
+// leave leaves the group with the handle h. The caller holds id.mu. The method locks the channel's
+// mu, so that librdmacm takes no event meanwhile. If librdmacm took MULTICAST_JOIN, it would attach
+// the queue pair again.
 func (id *CMID) leave(h uintptr) error {
 	const verb = "rdma_leave_multicast"
 	group := id.groups[h]
@@ -124,8 +125,9 @@ func (id *CMID) leaveGroups() {
 	}
 }
 
-// joined returns the handle of a group, or 0 if the group is not joined. The caller holds id.mu.
-func (id *CMID) joined(group netip.Addr) uintptr {
+// groupHandle returns the handle of a group, or 0 if the group is not joined. The caller holds
+// id.mu.
+func (id *CMID) groupHandle(group netip.Addr) uintptr {
 	for h, g := range id.groups {
 		if g == group.Unmap() {
 			return h

@@ -52,7 +52,7 @@ func (soft *softContext) renew(v *C.struct_ibv_context) {
 	for other := range contexts(list) {
 		if other == v {
 			soft.list, list = list, soft.list
-			knowAll(soft.list)
+			recordContexts(soft.list)
 			break
 		}
 	}
@@ -61,8 +61,9 @@ func (soft *softContext) renew(v *C.struct_ibv_context) {
 
 // Times between two checks of sysfs. Without the kernel's reports of removals (uevents) the time is
 // removalPoll. With reports it is removalCheck, in case a report is lost. A report comes before the
-// device leaves sysfs. So after a report the time is removalQuick, for as long as removalHurry.
-// When a device is removed, the kernel waits for librdmacm's contexts until about the next check.
+// device leaves sysfs. So the time is removalQuick while less than removalHurry has passed since a
+// report. The kernel completes the removal of a software device only after the contexts of the
+// device are released, which is about at the next check.
 const (
 	removalPoll  = 500 * time.Millisecond
 	removalCheck = 10 * time.Second
@@ -76,13 +77,13 @@ func keepContext(v *C.struct_ibv_context) {
 	s := &softContexts
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	know(v)
+	recordContext(v)
 }
 
-// know records a context in softContexts. If the device is a software device, know also records the
-// contexts of all other devices of the host, because cv_cm_devices makes librdmacm open them. The
-// caller holds softContexts.mu.
-func know(v *C.struct_ibv_context) {
+// recordContext records a context in softContexts. If the device is a software device, it also
+// records the contexts of all other devices of the host, because cv_cm_devices makes librdmacm open
+// them. The caller holds softContexts.mu.
+func recordContext(v *C.struct_ibv_context) {
 	s := &softContexts
 	if _, known := s.m[v]; known || v == nil {
 		return
@@ -100,16 +101,16 @@ func know(v *C.struct_ibv_context) {
 		if list := C.cv_cm_devices(); list != nil {
 			s.m[v] = &softContext{folder, list}
 			watchRemovals()
-			knowAll(list)
+			recordContexts(list)
 		}
 	default:
 		s.m[v] = nil
 	}
 }
 
-func knowAll(list **C.struct_ibv_context) {
+func recordContexts(list **C.struct_ibv_context) {
 	for v := range contexts(list) {
-		know(v)
+		recordContext(v)
 	}
 }
 
@@ -140,13 +141,13 @@ func watchRemovals() {
 	}
 	s.uevents, _ = openUevents()
 	if s.uevents != nil {
-		go watchDevices(s.uevents, hurry)
+		go watchDevices(s.uevents, checkOften)
 	}
 	s.timer = time.AfterFunc(removalPause(), releaseRemoved)
 }
 
-// hurry makes the checks of sysfs frequent for the time removalHurry.
-func hurry() {
+// checkOften makes the checks of sysfs frequent until removalHurry has passed.
+func checkOften() {
 	s := &softContexts
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,8 +198,9 @@ func releaseRemoved() {
 	}
 }
 
-// release replaces the descriptors of a context by /dev/null, and frees its list. It returns false
-// if the process cannot open /dev/null. The caller holds softContexts.mu.
+// release replaces the descriptors of the context v by descriptors of /dev/null, and frees
+// soft.list. It returns false if the process cannot open /dev/null. The caller holds
+// softContexts.mu.
 func (soft *softContext) release(v *C.struct_ibv_context) bool {
 	s := &softContexts
 	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)

@@ -91,8 +91,8 @@ func cmAdvice(call string, at cmStep) string {
 	return fmt.Sprintf("%s on an id after %v: it needs %v: %s", call, at, after[0], cmWay(at, after[0]))
 }
 
-// cmWay returns the calls that lead an id from one step to another. If no calls do, it returns the
-// calls that lead a new id to the second step.
+// cmWay returns a text that names the calls that lead an id from the step at to the step to. If no
+// calls do that, the text names the calls that lead a new id to the step to.
 func cmWay(at, to cmStep) string {
 	switch to {
 	case cmCreateID:

@@ -49,7 +49,7 @@ func (c *Context) CreateCQ(depth int, ch *CompChannel, vector int) (*CQ, error) 
 }
 
 // newCQ checks the fields of init that ordinary and extended queues share, and references the
-// queue's parents. The caller must create the C queue and call finish.
+// queue's parents (see type life). The caller must create the C queue and call finish.
 func (c *Context) newCQ(verb string, init *CQInit, parents []*life) (*CQ, *C.struct_ibv_comp_channel, error) {
 	ch := init.Channel
 	if init.Depth < 1 || init.Depth > math.MaxInt32 {
@@ -112,10 +112,10 @@ func (q *CQ) finish(verb string, v *C.struct_ibv_cq, err error, depth int) error
 func (q *CQ) Poll(wc []WC) (int, error) { return orZero(q).poll(wc, 1) }
 
 // PollSpin polls the queue again and again until the queue has a completion. The parameter polls,
-// from 1 to MaxPolls, limits the number of polls. All of them take one crossing into C. PollSpin is
-// for a loop that expects a completion soon. The call keeps the caller's thread and processor (P).
-// Every 2 ms it yields to other goroutines, because the runtime interrupts a goroutine that does
-// not yield. Errors: ErrClosed; EINVAL if polls is out of range.
+// from 1 to MaxPolls, limits the number of polls. All polls together need one crossing into C.
+// PollSpin is for a loop that expects a completion soon. The call keeps the caller's thread and
+// processor (P). Every 2 ms it yields to other goroutines, because the runtime interrupts a
+// goroutine that does not yield. Errors: ErrClosed; EINVAL if polls is out of range.
 //
 // Extension.
 func (q *CQ) PollSpin(wc []WC, polls int) (int, error) {
@@ -131,21 +131,21 @@ func (q *CQ) poll(wc []WC, polls int) (int, error) {
 		return 0, q.gate.err()
 	}
 	q.alone.use()
-	return polled(int(callPoll(&q.gate, (*C.struct_ibv_wc)(unsafe.Pointer(unsafe.SliceData(wc))),
+	return pollResult(int(callPoll(&q.gate, (*C.struct_ibv_wc)(unsafe.Pointer(unsafe.SliceData(wc))),
 		C.uint32_t(min(len(wc), 1<<20)), C.uint32_t(polls), q.how)))
 }
 
-// polled converts the result of cv_poll_cq or cv_poll_cq_ex into a count and an error.
-func polled(n int) (int, error) {
+// pollResult converts the result of cv_poll_cq or cv_poll_cq_ex into a count and an error.
+func pollResult(n int) (int, error) {
 	if uint(n) < C.CV_YIELD {
 		return n, nil
 	}
-	return polledRest(n)
+	return rarePollResult(n)
 }
 
-// polledRest handles the rare results: an error, or a count with CV_YIELD. For a count with
+// rarePollResult converts the rare results: an error, or a count with CV_YIELD. For a count with
 // CV_YIELD it yields to other goroutines.
-func polledRest(n int) (int, error) {
+func rarePollResult(n int) (int, error) {
 	switch {
 	case n == C.CV_CLOSED:
 		return 0, ErrClosed
@@ -156,9 +156,10 @@ func polledRest(n int) (int, error) {
 	return n ^ C.CV_YIELD, nil
 }
 
-// Arm requests one event on the queue's channel. The next completion causes the event; with
-// solicitedOnly, the next completion that is solicited or failed. Completions that are already
-// queued cause no event, so poll again after Arm. Errors: EINVAL for a queue without a channel.
+// Arm requests one event on the queue's channel. The next completion causes the event. If
+// solicitedOnly is true, only a solicited or failed completion causes it. Completions that are
+// already queued cause no event, so poll again after Arm. Errors: EINVAL for a queue without a
+// channel.
 //
 // Implements: ibv_req_notify_cq.
 func (q *CQ) Arm(solicitedOnly bool) error {

@@ -41,9 +41,9 @@ var cqFlagNames = []bitName{{1 << 0, "SINGLE_THREADED"}, {1 << 1, "IGNORE_OVERRU
 func (f CQFlags) String() string { return bitNames(cqFlagNames, f) }
 
 // WCFields selects the fields of WC and WCEx that polls of an extended completion queue read. ID,
-// Status, Opcode, VendorErr and Flags need no bit. QPNum is read in every completion, the two times
-// in every successful one, and the other fields in successful completions of receives. Reading a
-// field costs one function call in C.
+// Status, Opcode, VendorErr and Flags need no bit. QPNum is read in every completion. Timestamp and
+// WallClock are read in every successful completion. The other fields are read in successful
+// completions of receives. Reading a field costs one function call in C.
 type WCFields uint32
 
 // Fields of completions, with the values of enum ibv_create_cq_wc_flags.

@@ -158,9 +158,10 @@ static int convert_rest(const struct ibv_qp *qp, const struct cv_send_wr *w, str
 	return CV_BAD_OPCODE;
 }
 
-// Handles the result rc of posting a chain of k requests: adds the number of accepted requests to
-// p->n. Returns 1 if all were accepted. Otherwise it sets p->rc and returns 0. refused is the byte
-// offset of the refused request in the chain, and size the size of one request.
+// Handles the result rc of posting a chain of k requests. Adds the number of accepted requests to
+// p->n. Returns 1 if all were accepted. Otherwise it sets p->rc and returns 0. The parameter
+// refused is the offset of the refused request in the chain, in bytes. The parameter size is the
+// size of one request.
 static inline int took(struct cv_posted *p, int rc, uint32_t k, uintptr_t refused, size_t size)
 {
 	if (!rc) {
@@ -368,7 +369,7 @@ struct cv_posted cv_post_wq_recv(const uintptr_t *gate, const struct cv_recv_wr 
 }
 
 // Go interrupts a goroutine that has run for 10 ms without a yield. But with each yield Go also
-// wakes another thread, which finds nothing to do. So a thread yields at most once in this time.
+// wakes another thread, which finds nothing to do. So a thread yields at most once in YIELD_EVERY.
 static const uint64_t YIELD_EVERY = 2000000; // ns
 
 int cv_yield_due(void)

@@ -53,10 +53,11 @@
 // # Concurrency
 //
 // All functions and methods may be called from any number of goroutines at once, with three
-// exceptions: the caller must serialize the use of queues of a thread domain
-// ([PD.AllocParentDomain]), and of completion queues with [CQSingleThreaded]; and during [MR.Rereg]
-// nothing else may use the region. Posts to any other queue are serialized by the driver. The
-// memory of a posted request belongs to the device until its completion has been polled.
+// exceptions. The caller must serialize the use of queues of a thread domain
+// ([PD.AllocParentDomain]). The caller must serialize the use of a completion queue with
+// [CQSingleThreaded]. During [MR.Rereg] nothing else may use the region. Posts to any other queue
+// are serialized by the driver. The memory of a posted request belongs to the device until its
+// completion has been polled.
 //
 // # Errors
 //

@@ -13,7 +13,8 @@ var (
 	// ErrClosed is the error of calls on a closed object and of waits that Close ended. errors.Is
 	// also matches os.ErrClosed and net.ErrClosed.
 	ErrClosed error = closedError{}
-	// ErrInUse is wrapped by the error that Close returns while other objects use the object.
+	// ErrInUse is the reason why Close fails while other objects use the object. The error of Close
+	// wraps ErrInUse.
 	ErrInUse = errors.New("in use")
 	// ErrNotSupported is the error of every constructor on platforms without verbs (not linux, or no
 	// cgo), and if libibverbs or librdmacm is not installed. errors.Is also matches ErrNotSupported if

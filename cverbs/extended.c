@@ -1,7 +1,7 @@
 //go:build linux && cgo
 
-// Extended queue pairs. The functions ibv_wr_* post their requests: a whole chain between
-// ibv_wr_start and ibv_wr_complete.
+// Posts to extended queue pairs, with the functions ibv_wr_*. All requests of a chain are posted
+// between one ibv_wr_start and one ibv_wr_complete.
 
 #include "datapath.h"
 #include "gate.h"
@@ -144,7 +144,7 @@ static void set_inline(struct ibv_qp_ex *x, const struct ibv_sge *sg, uint32_t n
 	}
 }
 
-// Calls what ibv_wr_atomic_write of newer headers calls: the function pointer after wr_abort.
+// Calls the function pointer after wr_abort, as ibv_wr_atomic_write of newer headers does.
 static void atomic_write(struct ibv_qp_ex *x, uint32_t rkey, uint64_t remote_addr, const void *data)
 {
 	void (*write)(struct ibv_qp_ex *, uint32_t, uint64_t, const void *);
@@ -209,7 +209,8 @@ static void add(struct ibv_qp_ex *x, const struct cv_send_wr *w, struct ibv_sge 
 		ibv_wr_set_sge_list(x, n, sg);
 }
 
-// Ends a chain. Returns 0 or an errno. rxe has another errno for a full queue than ibv_post_send.
+// Ends a chain. Returns 0 or an errno. For a full queue rxe returns ENOSPC. This becomes ENOMEM,
+// the errno of ibv_post_send.
 static int complete(struct ibv_qp_ex *x)
 {
 	int rc = positive(ibv_wr_complete(x));

@@ -126,8 +126,8 @@ static int take(struct ibv_cq_ex *x, char *wc, uint32_t size, uint32_t n, uint32
 				read_more(x, (struct cv_wc_ex *)wc, how);
 			wc += size;
 			got++;
-			// Not on rxe: before rdma-core 59 its ibv_next_poll leaves the queue unlocked and its
-			// index wrong if there is no further completion.
+			// On rxe this loop reads one completion only. If there is no further completion, rxe's
+			// ibv_next_poll before rdma-core 59 leaves the queue unlocked, and the index of the queue wrong.
 		} while (got < n && !(how & CV_RXE) && !(rc = positive(ibv_next_poll(x))));
 		ibv_end_poll(x);
 	} while (got < n && rc != ENOENT);

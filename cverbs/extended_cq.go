@@ -61,8 +61,8 @@ func (c *Context) CreateCQEx(init CQInit) (*CQ, error) {
 }
 
 // PollEx polls an extended queue again and again until the queue has a completion. The parameter
-// polls, from 1 to MaxPolls, limits the number of polls. All of them take one crossing into C.
-// PollEx takes up to len(wc) completions and returns their number. Fewer than len(wc) means that
+// polls, from 1 to MaxPolls, limits the number of polls. All polls together need one crossing into
+// C. PollEx takes up to len(wc) completions and returns their number. Fewer than len(wc) means that
 // the queue is empty. PollEx does not allocate. Like PollSpin, it keeps the caller's thread and
 // yields every 2 ms. Errors: EINVAL if polls is out of range, and for a queue of CreateCQ;
 // ErrClosed.
@@ -85,7 +85,7 @@ func (q *CQ) PollEx(wc []WCEx, polls int) (int, error) {
 		return 0, badArg(verb, "the completion queue is not an extended one: CreateCQEx makes one")
 	}
 	q.alone.use()
-	return polled(int(C.cv_poll_cq_ex(q.gate.c(), unsafe.Pointer(unsafe.SliceData(wc)), C.sizeof_struct_cv_wc_ex,
+	return pollResult(int(C.cv_poll_cq_ex(q.gate.c(), unsafe.Pointer(unsafe.SliceData(wc)), C.sizeof_struct_cv_wc_ex,
 		C.uint32_t(min(len(wc), 1<<20)), C.uint32_t(polls), q.how)))
 }
 

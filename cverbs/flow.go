@@ -74,7 +74,7 @@ func (f *Flow) Close() error {
 func flowBytes(attr FlowAttr, specs []FlowSpec) ([]byte, error) {
 	a := C.struct_ibv_flow_attr{_type: uint32(attr.Type), priority: C.uint16_t(attr.Priority),
 		num_of_specs: C.uint8_t(len(specs)), port: C.uint8_t(attr.Port), flags: C.uint32_t(attr.Flags)}
-	b := memory(&a)
+	b := copyStruct(&a)
 	for i, s := range specs {
 		one := specBytes(s)
 		if one == nil {
@@ -86,9 +86,9 @@ func flowBytes(attr FlowAttr, specs []FlowSpec) ([]byte, error) {
 	return b, nil
 }
 
-// memory returns a copy of a structure. The padding between fields is 0 in the copy, while Go
-// leaves arbitrary bytes there.
-func memory[T any](p *T) []byte {
+// copyStruct returns the bytes of a copy of a structure. The padding between fields is 0 in the
+// copy, while Go leaves arbitrary bytes there.
+func copyStruct[T any](p *T) []byte {
 	b := make([]byte, unsafe.Sizeof(*p))
 	copyFields(b, unsafe.Slice((*byte)(unsafe.Pointer(p)), len(b)), reflect.TypeFor[T]())
 	return b
@@ -106,12 +106,12 @@ func copyFields(to, from []byte, t reflect.Type) {
 	}
 }
 
-// sized returns the bytes of a specification, with its type and size set.
-func sized[T any](p *T, typ FlowSpecType, inner bool) []byte {
+// specOf returns the bytes of a specification, with its type and size set.
+func specOf[T any](p *T, typ FlowSpecType, inner bool) []byte {
 	if inner {
 		typ |= FlowSpecInner
 	}
-	b := memory(p)
+	b := copyStruct(p)
 	binary.NativeEndian.PutUint32(b, uint32(typ))
 	binary.NativeEndian.PutUint16(b[4:], uint16(len(b)))
 	return b
@@ -143,25 +143,25 @@ func specBytes(s FlowSpec) []byte {
 			return C.struct_ibv_flow_eth_filter{dst_mac: cBytes[[6]C.uint8_t](f.Dst[:]), src_mac: cBytes[[6]C.uint8_t](f.Src[:]),
 				ether_type: be16(f.EtherType), vlan_tag: be16(f.VLAN)}
 		}
-		return sized(&C.struct_ibv_flow_spec_eth{val: f(s.Val), mask: f(s.Mask)}, FlowSpecEth, s.Inner)
+		return specOf(&C.struct_ibv_flow_spec_eth{val: f(s.Val), mask: f(s.Mask)}, FlowSpecEth, s.Inner)
 	case FlowIPv4:
 		f := func(f FlowIPv4Fields) C.struct_ibv_flow_ipv4_filter {
 			return C.struct_ibv_flow_ipv4_filter{src_ip: ip4(f.Src), dst_ip: ip4(f.Dst)}
 		}
-		return sized(&C.struct_ibv_flow_spec_ipv4{val: f(s.Val), mask: f(s.Mask)}, FlowSpecIPv4, s.Inner)
+		return specOf(&C.struct_ibv_flow_spec_ipv4{val: f(s.Val), mask: f(s.Mask)}, FlowSpecIPv4, s.Inner)
 	case FlowIPv4Ext:
 		f := func(f FlowIPv4ExtFields) C.struct_ibv_flow_ipv4_ext_filter {
 			return C.struct_ibv_flow_ipv4_ext_filter{src_ip: ip4(f.Src), dst_ip: ip4(f.Dst), proto: C.uint8_t(f.Proto),
 				tos: C.uint8_t(f.TOS), ttl: C.uint8_t(f.TTL), flags: C.uint8_t(f.Flags)}
 		}
-		return sized(&C.struct_ibv_flow_spec_ipv4_ext{val: f(s.Val), mask: f(s.Mask)}, FlowSpecIPv4Ext, s.Inner)
+		return specOf(&C.struct_ibv_flow_spec_ipv4_ext{val: f(s.Val), mask: f(s.Mask)}, FlowSpecIPv4Ext, s.Inner)
 	case FlowIPv6:
 		f := func(f FlowIPv6Fields) C.struct_ibv_flow_ipv6_filter {
 			return C.struct_ibv_flow_ipv6_filter{src_ip: cBytes[[16]C.uint8_t](f.Src[:]),
 				dst_ip: cBytes[[16]C.uint8_t](f.Dst[:]), flow_label: be32(f.FlowLabel), next_hdr: C.uint8_t(f.NextHdr),
 				traffic_class: C.uint8_t(f.TrafficClass), hop_limit: C.uint8_t(f.HopLimit)}
 		}
-		return sized(&C.struct_ibv_flow_spec_ipv6{val: f(s.Val), mask: f(s.Mask)}, FlowSpecIPv6, s.Inner)
+		return specOf(&C.struct_ibv_flow_spec_ipv6{val: f(s.Val), mask: f(s.Mask)}, FlowSpecIPv6, s.Inner)
 	case FlowTCP:
 		return portBytes(s.Val, s.Mask, FlowSpecTCP, s.Inner)
 	case FlowUDP:
@@ -170,24 +170,24 @@ func specBytes(s FlowSpec) []byte {
 		f := func(f FlowESPFields) C.struct_ibv_flow_esp_filter {
 			return C.struct_ibv_flow_esp_filter{spi: be32(f.SPI), seq: be32(f.Seq)}
 		}
-		return sized(&C.struct_ibv_flow_spec_esp{val: f(s.Val), mask: f(s.Mask)}, FlowSpecESP, s.Inner)
+		return specOf(&C.struct_ibv_flow_spec_esp{val: f(s.Val), mask: f(s.Mask)}, FlowSpecESP, s.Inner)
 	case FlowVXLAN:
-		return sized(&C.struct_ibv_flow_spec_tunnel{val: C.struct_ibv_flow_tunnel_filter{tunnel_id: be32(s.Val)},
+		return specOf(&C.struct_ibv_flow_spec_tunnel{val: C.struct_ibv_flow_tunnel_filter{tunnel_id: be32(s.Val)},
 			mask: C.struct_ibv_flow_tunnel_filter{tunnel_id: be32(s.Mask)}}, FlowSpecVXLAN, false)
 	case FlowGRE:
 		f := func(f FlowGREFields) C.struct_ibv_flow_gre_filter {
 			return C.struct_ibv_flow_gre_filter{c_ks_res0_ver: be16(f.Flags), protocol: be16(f.Protocol), key: be32(f.Key)}
 		}
-		return sized(&C.struct_ibv_flow_spec_gre{val: f(s.Val), mask: f(s.Mask)}, FlowSpecGRE, false)
+		return specOf(&C.struct_ibv_flow_spec_gre{val: f(s.Val), mask: f(s.Mask)}, FlowSpecGRE, false)
 	case FlowMPLS:
-		return sized(&C.struct_ibv_flow_spec_mpls{val: C.struct_ibv_flow_mpls_filter{label: be32(s.Val)},
+		return specOf(&C.struct_ibv_flow_spec_mpls{val: C.struct_ibv_flow_mpls_filter{label: be32(s.Val)},
 			mask: C.struct_ibv_flow_mpls_filter{label: be32(s.Mask)}}, FlowSpecMPLS, s.Inner)
 	case FlowTag:
-		return sized(&C.struct_ibv_flow_spec_action_tag{tag_id: C.uint32_t(s.Tag)}, FlowSpecActionTag, false)
+		return specOf(&C.struct_ibv_flow_spec_action_tag{tag_id: C.uint32_t(s.Tag)}, FlowSpecActionTag, false)
 	case FlowCount:
-		return sized(&C.struct_ibv_flow_spec_counter_action{counters: s.Counters.c}, FlowSpecActionCount, false)
+		return specOf(&C.struct_ibv_flow_spec_counter_action{counters: s.Counters.c}, FlowSpecActionCount, false)
 	case FlowDrop:
-		return sized(&C.struct_ibv_flow_spec_action_drop{}, FlowSpecActionDrop, false)
+		return specOf(&C.struct_ibv_flow_spec_action_drop{}, FlowSpecActionDrop, false)
 	}
 	return nil
 }
@@ -196,5 +196,5 @@ func portBytes(val, mask FlowPorts, typ FlowSpecType, inner bool) []byte {
 	f := func(f FlowPorts) C.struct_ibv_flow_tcp_udp_filter {
 		return C.struct_ibv_flow_tcp_udp_filter{dst_port: be16(f.Dst), src_port: be16(f.Src)}
 	}
-	return sized(&C.struct_ibv_flow_spec_tcp_udp{val: f(val), mask: f(mask)}, typ, inner)
+	return specOf(&C.struct_ibv_flow_spec_tcp_udp{val: f(val), mask: f(mask)}, typ, inner)
 }

@@ -34,7 +34,7 @@ const (
 // are in host byte order.
 type FlowSpec interface{ flowSpec() }
 
-// FlowSpecType is the number of a specification in C.
+// FlowSpecType is the number by which C identifies the type of a specification.
 type FlowSpecType uint32
 
 // Specifications, with the values of enum ibv_flow_spec_type.

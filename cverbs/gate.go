@@ -14,7 +14,8 @@ import (
 
 // gate guards a C object of the data path (posts, polls, arming) against Close. To enter and leave
 // a gate needs no locked instruction. With the methods enter and leave of type life, a post and a
-// poll together would execute four, which is a fifth of their cost. The zero value is closed.
+// poll together would execute four locked instructions, which is a fifth of their cost. The zero
+// value is closed.
 //
 // A call passes the gate's address to C. In C the calling thread first stores that address in its
 // own cv_user, then loads the object from the gate; zero means closed. At its end the call clears
@@ -25,7 +26,7 @@ import (
 // support membarrier, each call runs the barrier itself.
 //
 // A gate is part of a Go object, which stays reachable while a call has the gate's address. So no
-// other gate can have the same address then.
+// other gate can have this address during the call.
 type gate struct {
 	object uintptr // read by C
 }

@@ -22,8 +22,8 @@ func setFences(on bool) bool {
 	return C.cv_probe_fences(c) != 0
 }
 
-// gateUsers returns the number of cv_users. This is the largest number of threads that had used a
-// gate and were running at the same time.
+// gateUsers returns the number of cv_users. This is the largest number of threads that existed at
+// the same time and had used a gate.
 func gateUsers() int { return int(C.cv_gate_users()) }
 
 // gateUser returns the address of this thread's cv_user, or 0.

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// GID is a global identifier of a port: an IPv6 address, or an IPv4 address mapped into one.
+// GID is a global identifier of a port: an IPv6 address, or an IPv4 address mapped into IPv6.
 type GID [16]byte
 
 // Addr returns the GID as an IP address. An IPv4 address that is mapped into IPv6 is returned as

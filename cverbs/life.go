@@ -54,7 +54,8 @@ func Live() map[string]int {
 	return m
 }
 
-// traced maps each open object that was opened while TraceLive was on to the stack of its opening.
+// traced maps an object to the stack trace of its opening. It contains the open objects that were
+// opened while TraceLive was on.
 var (
 	tracing atomic.Bool
 	traced  sync.Map // *life to string
@@ -79,8 +80,8 @@ func LiveStacks() []string {
 	return all
 }
 
-// life counts the children of an object and the calls in flight on it, and decides when the C
-// object may be destroyed.
+// life decides when a C object may be destroyed. It counts the calls in flight on the object, and
+// the children of the object, which are the objects that use it.
 //
 // A call runs between enter and leave, which cost one atomic addition each. An object references
 // its parents from begin to the end of close. close refuses a parent that is referenced. The zero
@@ -177,8 +178,7 @@ func (l *life) children(k kind) int {
 	return int(l.kids[k])
 }
 
-// swapParent replaces a parent by another one. The caller has already called hold of the new
-// parent.
+// swapParent replaces a parent by another one. The caller has already called to.hold.
 func (l *life) swapParent(from, to *life) {
 	for i, p := range l.parents {
 		if p == from {

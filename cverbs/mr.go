@@ -39,11 +39,11 @@ var mrs handles[MR]
 // Implements: ibv_reg_mr, ibv_reg_mr_iova2.
 func (p *PD) RegMR(buf []byte, access AccessFlags) (*MR, error) {
 	p = orZero(p)
-	return pinned(buf, func(m *MR, addr uintptr) error { return m.regAt(p, addr, len(buf), access) })
+	return registerPinned(buf, func(m *MR, addr uintptr) error { return m.regAt(p, addr, len(buf), access) })
 }
 
-// pinned pins buf and calls register. If register fails, pinned unpins buf.
-func pinned(buf []byte, register func(m *MR, addr uintptr) error) (*MR, error) {
+// registerPinned pins buf and calls register. If register fails, it unpins buf.
+func registerPinned(buf []byte, register func(m *MR, addr uintptr) error) (*MR, error) {
 	m := &MR{}
 	if len(buf) > 0 {
 		m.pin.Pin(unsafe.SliceData(buf))
@@ -62,7 +62,7 @@ func pinned(buf []byte, register func(m *MR, addr uintptr) error) (*MR, error) {
 // Implements: ibv_reg_mr_iova.
 func (p *PD) RegMRIOVA(buf []byte, iova uint64, access AccessFlags) (*MR, error) {
 	p = orZero(p)
-	return pinned(buf, func(m *MR, addr uintptr) error {
+	return registerPinned(buf, func(m *MR, addr uintptr) error {
 		return m.reg("ibv_reg_mr_iova", p, iova, len(buf), access, func() (*C.struct_ibv_mr, error) {
 			v, err := C.cv_reg_mr_iova(p.c, C.uintptr_t(addr), C.size_t(len(buf)), C.uint64_t(iova), C.uint32_t(access))
 			return v, err

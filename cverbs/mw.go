@@ -71,9 +71,9 @@ func (w *MW) Close() error {
 }
 
 // BindMW posts a bind of a window to part of a region, and returns the window's new key. The peer
-// may use the key once the bind has completed. Length 0 removes the binding of a type 1 window;
-// wr.MR may be nil then if the window was bound before. A type 2 window must be invalidated before
-// it is bound again, by OpLocalInv or by the peer's OpSendWithInv. After a bind that was flushed,
+// may use the key once the bind has completed. Length 0 removes the binding of a type 1 window. If
+// the window was bound before, wr.MR may then be nil. A type 2 window must be invalidated before it
+// is bound again, by OpLocalInv or by the peer's OpSendWithInv. After a bind that was flushed,
 // soft-RoCE may refuse the window's next bind with WCMWBindErr; allocate another window then.
 //
 // Errors: EINVAL for a range outside the region, and if the queue pair is not RC, UC or XRC_SEND,

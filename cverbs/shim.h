@@ -66,7 +66,7 @@ struct cv_posted {
 	int32_t rc; // 0, errno, or CV_*
 };
 
-// Data path functions take the gate of an object, not the object.
+// A data path function receives the gate of an object, not the object.
 struct cv_posted cv_post_send(const uintptr_t *qp, const struct cv_send_wr *wr, uint32_t n, struct ibv_sge *sg,
 	uint32_t nsg, uint32_t max_sge);
 // Posts to an extended queue pair that was created for ops. A chain is posted as a whole or not at
@@ -81,8 +81,8 @@ struct cv_posted cv_post_srq_recv(const uintptr_t *srq, const struct cv_recv_wr 
 	uint32_t nsg, uint32_t max_sge);
 struct cv_posted cv_post_wq_recv(const uintptr_t *wq, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg,
 	uint32_t nsg, uint32_t max_sge);
-// Bits of the parameter how of the poll functions. For an extended queue the bits IBV_WC_EX_WITH_*
-// of its fields are set, too.
+// The poll functions have a parameter how, which is a set of these bits. For an extended queue the
+// bits IBV_WC_EX_WITH_* of its fields are set, too.
 enum {
 	CV_EXTENDED = 1 << 29,
 	CV_RXE = 1 << 30, // the device is soft-RoCE

@@ -130,11 +130,12 @@ func GetAddrInfo(ctx context.Context, node, service string, hints AddrInfo) ([]A
 }
 
 // CreateEP creates an id from one result of GetAddrInfo. The id reports its events to ch. A passive
-// id is bound to info.Src; call Listen next. Any other id has resolved its address and its route,
-// as after ROUTE_RESOLVED; call CreateQP and Connect next. Each of the two steps, address and
-// route, may block a thread for up to 2 s, and cannot be interrupted. Programs that must not block
-// call CreateID, ResolveAddr and ResolveRoute instead. Errors: as BindAddr; ETIMEDOUT, ENETUNREACH
-// or EHOSTUNREACH if info.Dst cannot be reached; EMFILE if fewer than 8 descriptors are free.
+// id is bound to info.Src; call Listen next. For any other id CreateEP resolves the address and the
+// route, and the id is in the same state as after ROUTE_RESOLVED; call CreateQP and Connect next.
+// The resolution of the address and that of the route may block a thread for up to 2 s each, and
+// cannot be interrupted. Programs that must not block call CreateID, ResolveAddr and ResolveRoute
+// instead. Errors: as BindAddr; ETIMEDOUT, ENETUNREACH or EHOSTUNREACH if info.Dst cannot be
+// reached; EMFILE if fewer than 8 descriptors are free.
 //
 // Implements: rdma_create_ep.
 func (ch *EventChannel) CreateEP(info AddrInfo) (*CMID, error) { return nil, ErrNotSupported }
@@ -161,9 +162,9 @@ func (ch *EventChannel) Wake() {}
 // Implements: rdma_destroy_event_channel.
 func (ch *EventChannel) Close() error { return ErrNotSupported }
 
-// Context returns the device context that librdmacm opened for the id's device. The domain, the
-// queues and the other objects that CMID.CreateQP uses must belong to this context. A queue pair
-// that the program configures with InitQPAttr may belong to any context of the device.
+// Context returns the device context that librdmacm opened for the id's device. The protection
+// domain, the queues and the other objects that CMID.CreateQP uses must belong to this context. A
+// queue pair that the program configures with InitQPAttr may belong to any context of the device.
 //
 // librdmacm owns the context, so Close returns ErrInUse. The context stays open until the process
 // ends. On rxe and siw the context is released earlier, once the device has been removed and all
@@ -369,9 +370,9 @@ func (id *CMID) RemoteECE() (ECE, error) { return ECE{}, ErrNotSupported }
 
 // JoinMulticast joins a multicast group, which is an address in 224.0.0.0/4 or ff00::/8. The id
 // must be of PortSpaceUDP or PortSpaceIPoIB, and bound to a device by BindAddr or ResolveAddr. The
-// event MULTICAST_JOIN or MULTICAST_ERROR follows. Sends to the group need three fields of
-// MULTICAST_JOIN: the path (AH), the Q_Key (QKey), and the number for RemoteQPN, which is 0xffffff
-// (QPNum).
+// event MULTICAST_JOIN or MULTICAST_ERROR follows. Sends to the group need three fields of the
+// MULTICAST_JOIN event: AH is the path, QKey is the Q_Key, and QPNum (0xffffff) is the value for
+// SendWR.RemoteQPN.
 //
 // When EventChannel.Get takes MULTICAST_JOIN, librdmacm attaches the queue pair of CMID.CreateQP to
 // the group, unless flag is JoinSendOnly. The caller must attach any other queue pair with
@@ -436,17 +437,18 @@ func (c *Context) CreateCQ(depth int, ch *CompChannel, vector int) (*CQ, error) 
 func (q *CQ) Poll(wc []WC) (int, error) { return 0, ErrNotSupported }
 
 // PollSpin polls the queue again and again until the queue has a completion. The parameter polls,
-// from 1 to MaxPolls, limits the number of polls. All of them take one crossing into C. PollSpin is
-// for a loop that expects a completion soon. The call keeps the caller's thread and processor (P).
-// Every 2 ms it yields to other goroutines, because the runtime interrupts a goroutine that does
-// not yield. Errors: ErrClosed; EINVAL if polls is out of range.
+// from 1 to MaxPolls, limits the number of polls. All polls together need one crossing into C.
+// PollSpin is for a loop that expects a completion soon. The call keeps the caller's thread and
+// processor (P). Every 2 ms it yields to other goroutines, because the runtime interrupts a
+// goroutine that does not yield. Errors: ErrClosed; EINVAL if polls is out of range.
 //
 // Extension.
 func (q *CQ) PollSpin(wc []WC, polls int) (int, error) { return 0, ErrNotSupported }
 
-// Arm requests one event on the queue's channel. The next completion causes the event; with
-// solicitedOnly, the next completion that is solicited or failed. Completions that are already
-// queued cause no event, so poll again after Arm. Errors: EINVAL for a queue without a channel.
+// Arm requests one event on the queue's channel. The next completion causes the event. If
+// solicitedOnly is true, only a solicited or failed completion causes it. Completions that are
+// already queued cause no event, so poll again after Arm. Errors: EINVAL for a queue without a
+// channel.
 //
 // Implements: ibv_req_notify_cq.
 func (q *CQ) Arm(solicitedOnly bool) error { return ErrNotSupported }
@@ -597,8 +599,8 @@ func (d *DM) Close() error { return ErrNotSupported }
 func (c *Context) CreateCQEx(init CQInit) (*CQ, error) { return nil, ErrNotSupported }
 
 // PollEx polls an extended queue again and again until the queue has a completion. The parameter
-// polls, from 1 to MaxPolls, limits the number of polls. All of them take one crossing into C.
-// PollEx takes up to len(wc) completions and returns their number. Fewer than len(wc) means that
+// polls, from 1 to MaxPolls, limits the number of polls. All polls together need one crossing into
+// C. PollEx takes up to len(wc) completions and returns their number. Fewer than len(wc) means that
 // the queue is empty. PollEx does not allocate. Like PollSpin, it keeps the caller's thread and
 // yields every 2 ms. Errors: EINVAL if polls is out of range, and for a queue of CreateCQ;
 // ErrClosed.
@@ -862,9 +864,9 @@ func (w *MW) RKey() uint32 { return 0 }
 func (w *MW) Close() error { return ErrNotSupported }
 
 // BindMW posts a bind of a window to part of a region, and returns the window's new key. The peer
-// may use the key once the bind has completed. Length 0 removes the binding of a type 1 window;
-// wr.MR may be nil then if the window was bound before. A type 2 window must be invalidated before
-// it is bound again, by OpLocalInv or by the peer's OpSendWithInv. After a bind that was flushed,
+// may use the key once the bind has completed. Length 0 removes the binding of a type 1 window. If
+// the window was bound before, wr.MR may then be nil. A type 2 window must be invalidated before it
+// is bound again, by OpLocalInv or by the peer's OpSendWithInv. After a bind that was flushed,
 // soft-RoCE may refuse the window's next bind with WCMWBindErr; allocate another window then.
 //
 // Errors: EINVAL for a range outside the region, and if the queue pair is not RC, UC or XRC_SEND,

@@ -48,8 +48,8 @@ type turnPost struct {
 	}
 }
 
-// turnKept has the pointers of one post: to its queue, its work requests and its segments. One of
-// qp and srq is set, and one of sends and recvs.
+// turnKept has the pointers of one post: to its queue, its work requests and its segments. Either
+// qp or srq is set, and either sends or recvs is set.
 type turnKept struct {
 	qp    *QP
 	srq   *SRQ
@@ -154,10 +154,10 @@ func (t *Turn) Run(cq *CQ, wc []WC, polls int) (n int, err error) {
 	if len(posts) > 0 {
 		t.refused = int(turned.refused)
 	}
-	return polled(int(turned.got))
+	return pollResult(int(turned.got))
 }
 
-// use lets the race detector see that Run uses the queues; see serial.
+// use shows the race detector which queues Run uses; see type serial.
 func (t *Turn) use(cq *CQ, posts, polled int) {
 	for _, k := range t.kept[:posts] {
 		if k.qp != nil {
@@ -189,12 +189,12 @@ func (t *Turn) Posted(i int) (n int, err error) {
 			return int(p.done.n), nil
 		}
 	}
-	return t.unusual(i)
+	return t.postedSlow(i)
 }
 
-// unusual does the work of Posted for a refused post, a post without requests, and an i out of
+// postedSlow does the work of Posted for a refused post, a post without requests, and an i out of
 // range.
-func (t *Turn) unusual(i int) (n int, err error) {
+func (t *Turn) postedSlow(i int) (n int, err error) {
 	posts := t.posts
 	if !t.ran {
 		posts = nil

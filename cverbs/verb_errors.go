@@ -87,7 +87,7 @@ func nodeError(verb string, errno syscall.Errno, node, module string) error {
 }
 
 // filesAdvice returns a text that names the limit of open files, if errno means that the limit is
-// reached. It returns "" for any other errno.
+// reached. For any other errno it returns "".
 func filesAdvice(errno syscall.Errno) string {
 	switch errno {
 	case syscall.EMFILE:

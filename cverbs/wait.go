@@ -20,8 +20,9 @@ var errWoken = errors.New("woken")
 
 // waiter parks goroutines until the descriptor of a C object is readable. Go's poller does not wait
 // on this descriptor, but on an epoll set that contains it, for two reasons. First, C closes the
-// descriptor itself. Second, a thread may block on the descriptor (see package blocker). Meanwhile
-// watch removes the descriptor from the set, so that the poller does not wake, too.
+// descriptor itself. Second, a thread may block on the descriptor (see package blocker). While a
+// thread blocks, the method watch removes the descriptor from the set, so that the poller does not
+// wake, too.
 type waiter struct {
 	file  *os.File
 	raw   syscall.RawConn
@@ -76,14 +77,14 @@ func newWaiter(fd int, name string) (*waiter, error) {
 // found its event at once.
 const atOnce = 2 * time.Microsecond
 
-// brief reports whether the next wait may block a thread: the last one was shorter than
+// brief reports whether the next wait may block a thread. The last wait must have been shorter than
 // blocker.For.
 func (w *waiter) brief() bool { return w.blocks && w.last < blocker.For }
 
-// wait parks the goroutine until try returns true. It calls try at least once, unless Wake came
-// before. If the last wait was short but did not find its event at once, and there is no deadline,
-// wait blocks the thread before the first try, which saves a system call. The zero deadline never
-// expires. The caller has called enter, so no other goroutine is inside wait.
+// wait parks the goroutine until try returns true. It calls try at least once, unless Wake was
+// called before. If the last wait was short but did not find its event at once, and there is no
+// deadline, the method blocks the thread before the first try, which saves a system call. The zero
+// deadline never expires. The caller has called enter, so no other goroutine is inside wait.
 func (w *waiter) wait(ctx context.Context, deadline time.Time, try func(uintptr) bool) error {
 	if ctx.Done() != nil {
 		stop := context.AfterFunc(ctx, w.interrupt)
@@ -102,7 +103,7 @@ func (w *waiter) wait(ctx context.Context, deadline time.Time, try func(uintptr)
 	if (w.block(ctx, deadline) || !early) && try(0) {
 		return nil
 	}
-	if err := w.watch(true); err != nil && !w.over(context.Background()) {
+	if err := w.watch(true); err != nil && !w.mustEnd(context.Background()) {
 		return err
 	}
 	for {
@@ -133,9 +134,9 @@ func (w *waiter) wait(ctx context.Context, deadline time.Time, try func(uintptr)
 	}
 }
 
-// block blocks the thread in the kernel if the last wait was shorter than blocker.For and a blocker
-// is free. It returns false if it did not block. If it returns true, the descriptor may be
-// readable.
+// block blocks the thread in the kernel if the last wait was shorter than blocker.For and a Blocker
+// (see package blocker) is free. It returns false if it did not block. If it returns true, the
+// descriptor may be readable.
 func (w *waiter) block(ctx context.Context, deadline time.Time) bool {
 	if !w.brief() {
 		return false
@@ -153,7 +154,7 @@ func (w *waiter) block(ctx context.Context, deadline time.Time) bool {
 		limit = min(limit, time.Until(deadline))
 	}
 	w.blocked.Store(b)
-	if limit > 0 && !w.over(ctx) { // a later interrupt finds the blocker
+	if limit > 0 && !w.mustEnd(ctx) { // a later interrupt finds the blocker
 		fds := [...]unix.PollFd{1: {Fd: int32(w.fd), Events: unix.POLLIN}}
 		b.Wait(fds[:], limit)
 	}
@@ -161,8 +162,9 @@ func (w *waiter) block(ctx context.Context, deadline time.Time) bool {
 	return true
 }
 
-// over reports whether the wait must end: the waiter is closed, Wake was called, or ctx has ended.
-func (w *waiter) over(ctx context.Context) bool {
+// mustEnd reports whether the wait must end: the waiter is closed, Wake was called, or ctx has
+// ended.
+func (w *waiter) mustEnd(ctx context.Context) bool {
 	select {
 	case <-w.done:
 		return true

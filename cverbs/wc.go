@@ -91,8 +91,8 @@ var wcFlagNames = []bitName{{1 << 0, "GRH"}, {1 << 1, "WITH_IMM"}, {1 << 2, "IP_
 // Extension.
 func (f WCFlags) String() string { return bitNames(wcFlagNames, f) }
 
-// GRHSize is the size of a global route header, in bytes. A UD queue pair writes one into each
-// receive buffer, before the data.
+// GRHSize is the size of a global route header, in bytes. A UD queue pair writes such a header into
+// each receive buffer, before the data.
 const GRHSize = 40
 
 // MaxPolls is the largest argument polls of CQ.PollSpin, CQ.PollEx and Turn.Run. 1024 polls take

@@ -74,8 +74,8 @@ const (
 	HashToeplitz HashFunction = 1 << 0
 )
 
-// HashFields selects the fields of a packet that are hashed. Fields of IPv4 and of IPv6 exclude
-// each other, and so do fields of TCP and of UDP.
+// HashFields selects the fields of a packet that are hashed. Fields of IPv4 cannot be combined with
+// fields of IPv6. Fields of TCP cannot be combined with fields of UDP.
 type HashFields uint64
 
 // Hashed fields, with the values of enum ibv_rx_hash_fields.

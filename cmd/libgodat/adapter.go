@@ -160,11 +160,11 @@ func (ia *adapter) freeAll() {
 	}
 }
 
-// specificAttrs returns the provider's attributes, preceded by those that programs for the C
-// library ask for.
+// specificAttrs returns the attributes that programs for the C library ask for, followed by the
+// provider's own attributes.
 func specificAttrs(a *udat.IAAttr, p *udat.ProviderAttr) []udat.NamedAttr {
 	attrs := []udat.NamedAttr{
-		{Name: "DAT_EXTENSION_INTERFACE", Value: strings.ToUpper(strconv.FormatBool(extended(p)))},
+		{Name: "DAT_EXTENSION_INTERFACE", Value: strings.ToUpper(strconv.FormatBool(hasExtension(p)))},
 		{Name: "DAT_IB_RDMA_READ", Value: "TRUE"},
 		{Name: "DAT_IB_DEVICE_NAME", Value: a.AdapterName},
 	}
@@ -176,9 +176,9 @@ func specificAttrs(a *udat.IAAttr, p *udat.ProviderAttr) []udat.NamedAttr {
 	return append(attrs, p.ProviderSpecificAttr...)
 }
 
-// extended reports whether the device has any operation of the InfiniBand extension. Verbs devices
-// of iWARP have none. dtest and dtestx rely on what the adapter reports.
-func extended(p *udat.ProviderAttr) bool {
+// hasExtension reports whether the device has any operation of the InfiniBand extension. Verbs
+// devices of iWARP have none. The test programs dtest and dtestx rely on this answer.
+func hasExtension(p *udat.ProviderAttr) bool {
 	return p.Specific(udat.AttrImmediateData) == "TRUE" || p.Specific(udat.AttrFetchAndAdd) == "TRUE"
 }
 
@@ -229,7 +229,7 @@ func godat_ia_query(h C.DAT_IA_HANDLE, async *C.DAT_EVD_HANDLE, mask C.DAT_IA_AT
 	}
 	if mask != 0 {
 		e.ia.putAttr(out, &attr)
-		if extended(&provider) {
+		if hasExtension(&provider) {
 			out.extension_supported = C.DAT_EXTENSION_IB
 		}
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// localEP guards the making of handles of the endpoints that udat creates for requests.
+// localEP is held while a thread makes a handle for an endpoint that udat has created for a
+// connection request.
 var localEP sync.Mutex
 
 //export godat_cr_query
@@ -57,7 +58,7 @@ func godat_cr_accept(h C.DAT_CR_HANDLE, epHandle C.DAT_EP_HANDLE, n C.DAT_COUNT,
 	if p, err := cr.Query(); err == nil && p.LocalEP == ep {
 		ep = nil // nil selects the request's own endpoint
 	}
-	return e.freed(cr.Accept(ep, private(n, data)))
+	return e.afterFree(cr.Accept(ep, privateBytes(n, data)))
 }
 
 //export godat_cr_reject
@@ -69,7 +70,7 @@ func godat_cr_reject(h C.DAT_CR_HANDLE, n C.DAT_COUNT, data C.DAT_PVOID) C.DAT_R
 	case n < 0 || n > 0 && data == nil:
 		return badArgument(2)
 	}
-	return e.freed(cr.Reject(private(n, data)))
+	return e.afterFree(cr.Reject(privateBytes(n, data)))
 }
 
 //export godat_cr_handoff
@@ -78,5 +79,5 @@ func godat_cr_handoff(h C.DAT_CR_HANDLE, qual C.DAT_CONN_QUAL) C.DAT_RETURN {
 	if e == nil {
 		return badHandle(udat.SubHandleCR)
 	}
-	return e.freed(cr.Handoff(udat.ConnQual(qual)))
+	return e.afterFree(cr.Handoff(udat.ConnQual(qual)))
 }

@@ -17,7 +17,7 @@ import (
 //
 // Unless the adapter is strict, epAttr omits the size limits of messages and RDMA, and the
 // completion flags, because C DAPL ignores all of them. Programs exceed the limits, and use
-// different flags on one dispatcher. Every completion then notifies.
+// different flags on one dispatcher. Without the flags every completion notifies.
 func (ia *adapter) epAttr(a *C.DAT_EP_ATTR) *udat.EPAttr {
 	if a == nil {
 		return nil
@@ -218,8 +218,8 @@ func microseconds(t C.DAT_TIMEOUT) time.Duration {
 	return time.Duration(t) * time.Microsecond
 }
 
-// private returns private data of the program as a slice, without a copy.
-func private(n C.DAT_COUNT, data C.DAT_PVOID) []byte {
+// privateBytes returns private data of the program as a slice, without a copy.
+func privateBytes(n C.DAT_COUNT, data C.DAT_PVOID) []byte {
 	if n <= 0 || data == nil {
 		return nil
 	}
@@ -236,7 +236,7 @@ func godat_ep_connect(h C.DAT_EP_HANDLE, addr C.DAT_IA_ADDRESS_PTR, qual C.DAT_C
 	case n < 0 || n > 0 && data == nil:
 		return badArgument(5)
 	}
-	return code(ep.Connect(getAddr(addr), udat.ConnQual(qual), microseconds(timeout), private(n, data), udat.QoS(qos),
+	return code(ep.Connect(getAddr(addr), udat.ConnQual(qual), microseconds(timeout), privateBytes(n, data), udat.QoS(qos),
 		udat.ConnectFlags(flags)))
 }
 
@@ -251,25 +251,27 @@ func godat_ep_dup_connect(h, dupHandle C.DAT_EP_HANDLE, timeout C.DAT_TIMEOUT, n
 	case n < 0 || n > 0 && data == nil:
 		return badArgument(4)
 	}
-	return code(ep.DupConnect(dup, microseconds(timeout), private(n, data), udat.QoS(qos)))
+	return code(ep.DupConnect(dup, microseconds(timeout), privateBytes(n, data), udat.QoS(qos)))
 }
 
 //export godat_ep_disconnect
 func godat_ep_disconnect(h C.DAT_EP_HANDLE, flags C.DAT_CLOSE_FLAGS) C.DAT_RETURN {
-	return on(h, udat.SubHandleEP, func(ep *udat.EP) error { return ep.Disconnect(udat.CloseFlags(flags)) })
+	return callOn(h, udat.SubHandleEP, func(ep *udat.EP) error { return ep.Disconnect(udat.CloseFlags(flags)) })
 }
 
 //export godat_ep_reset
-func godat_ep_reset(h C.DAT_EP_HANDLE) C.DAT_RETURN { return on(h, udat.SubHandleEP, (*udat.EP).Reset) }
+func godat_ep_reset(h C.DAT_EP_HANDLE) C.DAT_RETURN {
+	return callOn(h, udat.SubHandleEP, (*udat.EP).Reset)
+}
 
 //export godat_ep_set_watermark
 func godat_ep_set_watermark(h C.DAT_EP_HANDLE, soft, hard C.DAT_COUNT) C.DAT_RETURN {
-	return on(h, udat.SubHandleEP, func(ep *udat.EP) error { return ep.SetWatermark(int(soft), int(hard)) })
+	return callOn(h, udat.SubHandleEP, func(ep *udat.EP) error { return ep.SetWatermark(int(soft), int(hard)) })
 }
 
 //export godat_ep_recv_query
 func godat_ep_recv_query(h C.DAT_EP_HANDLE, allocated, span *C.DAT_COUNT) C.DAT_RETURN {
-	return on(h, udat.SubHandleEP, func(ep *udat.EP) error {
+	return callOn(h, udat.SubHandleEP, func(ep *udat.EP) error {
 		n, s, err := ep.RecvQuery()
 		if err == nil && allocated != nil {
 			*allocated = count(n)
@@ -283,7 +285,7 @@ func godat_ep_recv_query(h C.DAT_EP_HANDLE, allocated, span *C.DAT_COUNT) C.DAT_
 
 //export godat_ep_get_status
 func godat_ep_get_status(h C.DAT_EP_HANDLE, state *C.DAT_EP_STATE, recvIdle, requestIdle *C.DAT_BOOLEAN) C.DAT_RETURN {
-	return on(h, udat.SubHandleEP, func(ep *udat.EP) error {
+	return callOn(h, udat.SubHandleEP, func(ep *udat.EP) error {
 		s, recv, request, err := ep.GetStatus()
 		if err != nil {
 			return err

@@ -20,8 +20,8 @@
 
 enum { STACK = 256 << 10, GUARD = 64 << 10 };
 
-// What the thread does. In the state ASKING __wrap_crosscall2 records the Go function of
-// godat_call, instead of calling it.
+// The states of a thread. In the state ASKING, __wrap_crosscall2 records the Go function of
+// godat_call and does not call it.
 enum { IN_C, ASKING, IN_GO, IN_AGENT };
 
 static __thread __attribute__((tls_model("initial-exec"))) struct {
@@ -38,8 +38,8 @@ static void leave(void *top)
 	munmap((char *)top - STACK - GUARD, STACK + GUARD);
 }
 
-// stack makes the thread's stack for Go, and returns its top. If memory is short it returns NULL,
-// and calls run on the program's stack.
+// Makes the thread's stack for Go. Returns the top of this stack. If memory is short it returns
+// NULL, and calls run on the program's stack.
 static char *stack(void)
 {
 	char *low = mmap(NULL, STACK + GUARD, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
@@ -77,7 +77,7 @@ void __wrap_x_cgo_getstackbound(uintptr_t bounds[2])
 	bounds[1] = top;
 }
 
-// enter calls Go on the stack that ends at top.
+// Calls Go on the stack that ends at top.
 __attribute__((noinline, optimize("no-omit-frame-pointer"))) static void enter(char *top, go_function *function,
 									       void *arguments, int size,
 									       size_t context)
@@ -144,8 +144,8 @@ static void masked(int sig, siginfo_t *info, void *context)
 	sigaddset(mask, SIGPROF);
 }
 
-// expect prepares the thread for the system call by which Go unblocks signals: it makes SIGSTKFLT
-// pending. If the program has its own handler for SIGSTKFLT, expect does nothing; in that case Go
+// Makes SIGSTKFLT pending, to prepare the thread for the system call by which Go unblocks signals.
+// If the program has its own handler for SIGSTKFLT, this function does nothing. In that case Go
 // leaves SIGCHLD and SIGPROF unblocked in this thread.
 static void expect(void)
 {
@@ -155,9 +155,9 @@ static void expect(void)
 }
 
 // The second thread that Go starts is its monitor. While a thread of the program polls without
-// waiting, the monitor wakes up every 20 us, and each time takes a processor from somebody. A timer
-// slack of 5 ms makes it wake up about 200 times a second. A monitor that has nothing to do waits
-// up to 10 ms anyway.
+// waiting, the monitor wakes up every 20 us, and each time takes a processor from another thread. A
+// timer slack of 5 ms makes it wake up about 200 times a second. A monitor that has nothing to do
+// waits up to 10 ms anyway.
 enum { MONITOR = 2, SLACK = 5000000 };
 
 struct body {
@@ -197,8 +197,8 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(
 	return err;
 }
 
-// first makes the first call of a thread into Go, and then restores the thread's signal mask, which
-// Go changes in this call.
+// Makes a thread's first call into Go. Then restores the thread's signal mask, which Go changes in
+// this call.
 static void first(go_function *function, void *arguments, int size, size_t context)
 {
 	char *top = stack();
@@ -219,7 +219,7 @@ static void (*go_handler)(int, siginfo_t *, void *); // Go's handler, the same f
 
 static go_function *godat_call_in_go; // NULL before the first call of godat_call
 
-// call runs a function in Go through godat_call. Its first call finds the Go function of
+// Runs a function in Go through godat_call. The first time, it also finds the Go function of
 // godat_call; see ASKING.
 static void call(go_function *function, void *arguments, size_t context)
 {
@@ -244,11 +244,11 @@ static void call(go_function *function, void *arguments, size_t context)
 
 static int child; // this is a forked child, where Go's threads do not exist
 
-// Every call into Go comes through here. A call from an agent stays on the current stack, because
-// the thread is one of Go's. A call is refused if it comes from a signal handler that has
-// interrupted Go, or from a forked child: the result, which is the last of cgo's arguments, becomes
-// DAT_INVALID_STATE. pthread_cancel has no effect while the thread is in Go, because Go's frames
-// cannot be unwound.
+// Runs every call into Go. A call from an agent (see godat_agent) stays on the current stack,
+// because an agent runs on a thread of Go. A call is refused if it comes from a signal handler that
+// has interrupted Go, or from a forked child: the result, which is the last of cgo's arguments,
+// becomes DAT_INVALID_STATE. pthread_cancel has no effect while the thread is in Go, because Go's
+// frames cannot be unwound.
 void __wrap_crosscall2(go_function *function, void *arguments, int size, size_t context)
 {
 	int cancel;
@@ -292,8 +292,8 @@ enum { HANDLED = sizeof handled / sizeof *handled };
 
 static struct sigaction before[HANDLED];
 
-// forked gives the child the program's handlers back. Go's handler may wait for Go's threads, which
-// the child does not have. So with Go's handler a child that crashed would not end.
+// Gives a forked child the program's signal handlers back. Go's handler may wait for Go's threads,
+// which the child does not have. So with Go's handler a child that crashed would not end.
 static void forked(void)
 {
 	child = 1;

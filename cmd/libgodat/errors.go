@@ -42,8 +42,8 @@ func inside(err error) *udat.Error {
 	return e
 }
 
-// failure returns the DAT_RETURN of DAT 2.0 for a type and a subtype. udat has the numbers of DAT
-// 1.2. The headers of 2.0 have inserted names, so that the numbers after them differ.
+// failure returns the DAT_RETURN of DAT 2.0 for a type and a subtype. udat uses the numbers of DAT
+// 1.2. The headers of DAT 2.0 insert further names, so that the numbers of later names differ.
 func failure(t udat.ReturnType, s udat.Subtype) C.DAT_RETURN {
 	switch {
 	case s > udat.SubStateSRQInUse:

@@ -62,7 +62,7 @@ func godat_evd_modify_cno(h C.DAT_EVD_HANDLE, cno C.DAT_CNO_HANDLE) C.DAT_RETURN
 }
 
 func onEVD(h C.DAT_EVD_HANDLE, call func(*udat.EVD) error) C.DAT_RETURN {
-	return on(h, udat.SubHandle1, call)
+	return callOn(h, udat.SubHandle1, call)
 }
 
 //export godat_evd_enable
@@ -107,14 +107,14 @@ func godat_evd_dequeue(h C.DAT_EVD_HANDLE, out *C.godat_event) C.DAT_RETURN {
 	}
 	ev, err := evd.Dequeue()
 	if err != nil {
-		return e.empty(err)
+		return e.dequeueCode(err)
 	}
 	e.put(out, &ev)
 	return C.DAT_SUCCESS
 }
 
-// takeUntaken writes to out the event that was dequeued for a thread which was then cancelled. It
-// returns false if there is no such event.
+// takeUntaken delivers an event that was dequeued for a thread which was then cancelled. It writes
+// the event to out. It returns false if there is no such event.
 func (e *entry) takeUntaken(out *C.godat_event) bool {
 	w := e.untaken.Swap(nil)
 	if w != nil {
@@ -123,10 +123,10 @@ func (e *entry) takeUntaken(out *C.godat_event) bool {
 	return w != nil
 }
 
-// empty returns the code of an error of a dequeue. If a dispatcher of completions is empty, C DAPL
-// returns QUEUE_EMPTY without the bit of the error class, and programs compare it with ==
+// dequeueCode returns the code of an error of a dequeue. If a dispatcher of completions is empty, C
+// DAPL returns QUEUE_EMPTY without the bit of the error class, and programs compare it with ==
 // DAT_QUEUE_EMPTY.
-func (e *entry) empty(err error) C.DAT_RETURN {
+func (e *entry) dequeueCode(err error) C.DAT_RETURN {
 	if ret := code(err); !e.rawPoll || ret != C.DAT_CLASS_ERROR|C.DAT_QUEUE_EMPTY {
 		return ret
 	}
@@ -141,7 +141,7 @@ var extensions = map[udat.DTOOperation]C.int32_t{
 	udat.DTOCmpSwap:         C.DAT_IB_CMP_AND_SWAP,
 }
 
-// eventOfStream are the bits of an event's number that distinguish the events of a stream.
+// eventOfStream masks the bits of an event number that distinguish the events of one event stream.
 const eventOfStream = 0xFFF
 
 // put writes an event of the dispatcher e.
@@ -162,7 +162,7 @@ func (e *entry) put(out *C.godat_event, ev *udat.Event) {
 	case ev.Number == udat.EventRMRBindCompletion:
 		out.object = handleOf(ev.RMR)
 	case ev.Number == udat.EventConnectionRequest:
-		out.object = e.ia.requested(ev, e)
+		out.object = e.ia.requestPoint(ev, e)
 		out.qual = C.DAT_CONN_QUAL(ev.ConnQual())
 		if cr := e.ia.newHandle(ev.CR); cr != nil {
 			out.cr = C.DAT_HANDLE(cr.c)
@@ -191,7 +191,7 @@ func putPrivate(c *C.godat_handle, data []byte) C.DAT_COUNT {
 // in C, where a signal can end the wait.
 const inGo = 10 * time.Millisecond
 
-// split splits a DAT timeout into its parts in Go and in C.
+// split divides a DAT timeout into the time in Go (first) and the time in C (rest).
 func split(timeout C.DAT_TIMEOUT) (first, rest time.Duration) {
 	if timeout == ^C.DAT_TIMEOUT(0) {
 		return inGo, udat.Infinite
@@ -213,9 +213,9 @@ type wait struct {
 	err    error
 }
 
-// block starts the part of a wait that blocks in C. It calls run on a goroutine, and returns
-// GODAT_PENDING. The context of that function ends after the duration in the parameter rest, or
-// when a signal cancels the wait. When the function has returned, the goroutine signals out.fd.
+// block starts the part of a wait that blocks in C. It calls the parameter run on a goroutine, and
+// returns GODAT_PENDING. The context of this call ends after the duration in the parameter rest, or
+// when a signal cancels the wait. After the call, the goroutine signals out.fd.
 func (e *entry) block(out *C.godat_wait, rest time.Duration, run func(context.Context, *wait)) C.DAT_RETURN {
 	if out.fd = C.godat_eventfd(); out.fd < 0 {
 		return failure(udat.InsufficientResources, udat.SubNone)
@@ -234,9 +234,9 @@ func (e *entry) block(out *C.godat_wait, rest time.Duration, run func(context.Co
 //export godat_wait_cancel
 func godat_wait_cancel(id C.uintptr_t) { cgo.Handle(id).Value().(*wait).cancel() }
 
-// ended waits until the call of a wait has returned. It frees what the wait holds, and returns the
-// wait.
-func ended(id C.uintptr_t) *wait {
+// endWait blocks until the goroutine of a wait has finished. It frees the resources of the wait,
+// and returns the wait.
+func endWait(id C.uintptr_t) *wait {
 	w := cgo.Handle(id).Value().(*wait)
 	<-w.done
 	w.cancel()
@@ -246,12 +246,12 @@ func ended(id C.uintptr_t) *wait {
 }
 
 // godat_wait_drop ends a wait whose thread was cancelled. If the wait has taken an event, the next
-// dequeue or wait returns it.
+// dequeue or wait returns this event.
 //
 //export godat_wait_drop
 func godat_wait_drop(id C.uintptr_t) {
 	cgo.Handle(id).Value().(*wait).cancel()
-	if w := ended(id); w.err == nil {
+	if w := endWait(id); w.err == nil {
 		w.e.untaken.Store(w)
 	}
 }
@@ -283,7 +283,7 @@ func godat_evd_wait(h C.DAT_EVD_HANDLE, timeout C.DAT_TIMEOUT, threshold C.DAT_C
 
 //export godat_evd_wait_end
 func godat_evd_wait_end(id C.uintptr_t, out *C.godat_event, more *C.DAT_COUNT) C.DAT_RETURN {
-	w := ended(id)
+	w := endWait(id)
 	*more = count(w.more)
 	if w.err != nil {
 		return code(w.err)
@@ -377,7 +377,7 @@ func godat_cno_wait(h C.DAT_CNO_HANDLE, timeout C.DAT_TIMEOUT, out *C.DAT_EVD_HA
 
 //export godat_cno_wait_end
 func godat_cno_wait_end(id C.uintptr_t, out *C.DAT_EVD_HANDLE) C.DAT_RETURN {
-	w := ended(id)
+	w := endWait(id)
 	if w.err != nil {
 		return code(w.err)
 	}

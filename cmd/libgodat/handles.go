@@ -69,8 +69,8 @@ func slotOf(h C.DAT_HANDLE) slot {
 	return nil
 }
 
-// newSlot returns memory for a handle. ok is false if memory is short. The caller has locked
-// handles.
+// newSlot returns memory for a handle. ok is false if memory is short. The caller has locked the
+// variable handles.
 func newSlot() (s slotted, ok bool) {
 	if len(handles.freed) > quarantine {
 		s = handles.freed[0]
@@ -197,18 +197,18 @@ func create[T interface {
 	return e, C.DAT_SUCCESS
 }
 
-// freed ends a handle if err is nil, which means that its object has been freed. It returns the
-// code of err.
-func (e *entry) freed(err error) C.DAT_RETURN {
+// afterFree ends a handle if err is nil. err is the result of a call that frees the object of the
+// handle. afterFree returns the code of err.
+func (e *entry) afterFree(err error) C.DAT_RETURN {
 	if err == nil {
 		e.free()
 	}
 	return code(err)
 }
 
-// on calls a function with the object of a handle. The parameter bad is the subtype of the error
-// for an invalid handle.
-func on[T udat.Handle](h C.DAT_HANDLE, bad udat.Subtype, call func(T) error) C.DAT_RETURN {
+// callOn calls a function with the object of a handle. The parameter bad is the subtype of the
+// error for an invalid handle.
+func callOn[T udat.Handle](h C.DAT_HANDLE, bad udat.Subtype, call func(T) error) C.DAT_RETURN {
 	object, e := find[T](h)
 	if e == nil {
 		return badHandle(bad)
@@ -225,7 +225,7 @@ func free[T interface {
 	if e == nil {
 		return badHandle(bad)
 	}
-	return e.freed(object.Free())
+	return e.afterFree(object.Free())
 }
 
 // query checks the arguments of a query, and calls the function ask with the object of the handle

@@ -226,12 +226,12 @@ func godat_srq_query(h C.DAT_SRQ_HANDLE, mask C.DAT_SRQ_PARAM_MASK, out *C.DAT_S
 
 //export godat_srq_resize
 func godat_srq_resize(h C.DAT_SRQ_HANDLE, n C.DAT_COUNT) C.DAT_RETURN {
-	return on(h, udat.SubHandleSRQ, func(srq *udat.SRQ) error { return srq.Resize(int(n)) })
+	return callOn(h, udat.SubHandleSRQ, func(srq *udat.SRQ) error { return srq.Resize(int(n)) })
 }
 
 //export godat_srq_set_lw
 func godat_srq_set_lw(h C.DAT_SRQ_HANDLE, low C.DAT_COUNT) C.DAT_RETURN {
-	return on(h, udat.SubHandleSRQ, func(srq *udat.SRQ) error { return srq.SetLW(int(low)) })
+	return callOn(h, udat.SubHandleSRQ, func(srq *udat.SRQ) error { return srq.SetLW(int(low)) })
 }
 
 //export godat_srq_free

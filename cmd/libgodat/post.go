@@ -11,8 +11,9 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// segments appends the local segments of a post to iov. The segments name their regions by context.
-// If n is above the adapter's limit, segments returns an error and does not read the array.
+// segments appends the local segments of a post to iov. Each segment in the array local names its
+// region by the region's context. If n is above the adapter's limit, segments returns an error and
+// does not read the array.
 func (e *entry) segments(iov []udat.LMRTriplet, n C.DAT_COUNT, local *C.DAT_LMR_TRIPLET) ([]udat.LMRTriplet,
 	C.DAT_RETURN) {
 	if int(n) > e.ia.maxIOV {
@@ -54,11 +55,11 @@ func (e *entry) region(context uint32) *udat.LMR {
 	return l
 }
 
-// remote returns the remote memory of an RDMA operation of n bytes. Programs for C DAPL leave the
-// length in the triplet unset, or set it to less than they transfer, because C DAPL ignores it. So
-// unless the adapter is strict, remote sets the length to n. It keeps the length of a read's
-// triplet if that length is smaller.
-func (e *entry) remote(r *C.DAT_RMR_TRIPLET, n uint64, read bool) udat.RMRTriplet {
+// remoteTriplet returns the remote memory of an RDMA operation of n bytes. Programs for C DAPL
+// leave the length in the triplet unset, or set it to less than they transfer, because C DAPL
+// ignores it. So unless the adapter is strict, remoteTriplet sets the length to n. It keeps the
+// length of a read's triplet if that length is smaller.
+func (e *entry) remoteTriplet(r *C.DAT_RMR_TRIPLET, n uint64, read bool) udat.RMRTriplet {
 	t := udat.RMRTriplet{RMRContext: uint32(r.rmr_context), TargetAddress: uint64(r.virtual_address),
 		SegmentLength: uint64(r.segment_length)}
 	if !e.ia.strict && (!read || t.SegmentLength == 0 || t.SegmentLength > n) {
@@ -77,8 +78,8 @@ func (e *entry) flags(f C.DAT_COMPLETION_FLAGS) udat.CompletionFlags {
 }
 
 // godat_ep_post posts a request of any kind except a bind and a read into a window. The parameter a
-// is the immediate data or the context to invalidate. For an atomic, the parameters a and b are the
-// operands.
+// is the immediate data, or the context of the remote memory to invalidate. For an atomic, the
+// parameters a and b are the operands.
 //
 //export godat_ep_post
 func godat_ep_post(h C.DAT_EP_HANDLE, kind C.uint32_t, n C.DAT_COUNT, local *C.DAT_LMR_TRIPLET, cookie C.uint64_t,
@@ -107,7 +108,7 @@ func godat_ep_post(h C.DAT_EP_HANDLE, kind C.uint32_t, n C.DAT_COUNT, local *C.D
 		for i := range iov {
 			total += iov[i].SegmentLength
 		}
-		to = e.remote(remote, total, kind == C.GODAT_READ)
+		to = e.remoteTriplet(remote, total, kind == C.GODAT_READ)
 	}
 	switch kind {
 	case C.GODAT_WRITE:
@@ -163,7 +164,7 @@ func godat_ep_post_rdma_read_to_rmr(h C.DAT_EP_HANDLE, local *C.DAT_RMR_TRIPLET,
 	if remote == nil {
 		return badArgument(4)
 	}
-	sink := e.remote(local, uint64(local.segment_length), true)
+	sink := e.remoteTriplet(local, uint64(local.segment_length), true)
 	e.ia.mu.Lock()
 	var window *udat.RMR
 	for w := range e.ia.entries {
@@ -175,7 +176,7 @@ func godat_ep_post_rdma_read_to_rmr(h C.DAT_EP_HANDLE, local *C.DAT_RMR_TRIPLET,
 	if window == nil {
 		return failure(udat.PrivilegesViolation, udat.SubPrivilegesWrite)
 	}
-	return code(ep.PostRDMAReadToRMR(window, sink, udat.Cookie(cookie), e.remote(remote, sink.SegmentLength, true),
+	return code(ep.PostRDMAReadToRMR(window, sink, udat.Cookie(cookie), e.remoteTriplet(remote, sink.SegmentLength, true),
 		e.flags(flags)))
 }
 
@@ -210,8 +211,8 @@ func godat_rmr_bind(h C.DAT_RMR_HANDLE, lmr C.DAT_LMR_HANDLE, t *C.DAT_LMR_TRIPL
 		*context = C.DAT_RMR_CONTEXT(bound)
 	}
 	ret := code(err)
-	// In DAT 2.0 the call has two arguments that it does not have in 1.2: the second, the region, and
-	// the fifth, the kind of address.
+	// In DAT 2.0 the call has two arguments that it does not have in 1.2. Argument 2 is the region,
+	// and argument 5 is the kind of address.
 	switch ret {
 	case badArgument(2):
 		return badArgument(3)

@@ -103,7 +103,7 @@ type reserved struct {
 }
 
 // unreserve removes the first reserved service point for which match returns true. It returns the
-// handle of that service point, or nil if match returns true for none. ia.points is held.
+// handle of that service point, or nil if match returns true for none. The caller holds ia.points.
 func (ia *adapter) unreserve(match func(*entry) bool) C.DAT_HANDLE {
 	i := slices.IndexFunc(ia.reserved, match)
 	if i < 0 {
@@ -114,9 +114,10 @@ func (ia *adapter) unreserve(match func(*entry) bool) C.DAT_HANDLE {
 	return C.DAT_HANDLE(e.c)
 }
 
-// requested returns the handle of the service point that received the request ev, and removes a
-// reserved one. evd is the dispatcher of the request.
-func (ia *adapter) requested(ev *udat.Event, evd *entry) C.DAT_HANDLE {
+// requestPoint returns the handle of the service point that received the request ev. If this
+// service point is a reserved one, requestPoint removes it from ia.reserved. evd is the dispatcher
+// of the request.
+func (ia *adapter) requestPoint(ev *udat.Event, evd *entry) C.DAT_HANDLE {
 	ia.points.Lock()
 	defer ia.points.Unlock()
 	if ev.Object != nil {
@@ -154,5 +155,5 @@ func godat_rsp_free(h C.DAT_RSP_HANDLE) C.DAT_RETURN {
 		e.ia.unreserve(func(other *entry) bool { return other == e })
 		e.ia.points.Unlock()
 	}
-	return e.freed(err)
+	return e.afterFree(err)
 }

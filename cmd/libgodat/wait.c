@@ -36,8 +36,8 @@ void godat_signal(int fd)
 		;
 }
 
-// hold blocks signals while a wait runs in Go. A signal that arrives then ends the wait as soon as
-// the wait runs in C. hold does not block the signals of faults, such as SIGSEGV.
+// Blocks signals, except those of faults such as SIGSEGV. It is called before a wait runs in Go. If
+// a signal arrives while the wait runs in Go, it ends the wait as soon as the wait runs in C.
 static void hold(sigset_t *before)
 {
 	static const int open[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT};
@@ -49,14 +49,13 @@ static void hold(sigset_t *before)
 	pthread_sigmask(SIG_BLOCK, &most, before);
 }
 
-// drop ends the wait of a thread that has been cancelled.
+// Ends the wait of a thread that has been cancelled.
 static void drop(void *wait)
 {
 	godat_wait_drop(((godat_wait *)wait)->id);
 }
 
-// block blocks until Go has signalled the wait. If a signal handler runs meanwhile, block cancels
-// the wait.
+// Blocks until Go has signalled the wait. Cancels the wait if a signal handler runs meanwhile.
 static void block(godat_wait *w, const sigset_t *mask)
 {
 	struct pollfd p = {.fd = w->fd, .events = POLLIN};
