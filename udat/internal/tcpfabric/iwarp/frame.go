@@ -12,15 +12,16 @@ const (
 	MinMSS     = 128 // SegmentLimit replaces a smaller mss by this
 )
 
-// SegmentLimit returns the size of the largest segment whose frame has at most mss bytes and no
-// padding. If mss is less than MinMSS, it uses MinMSS.
+// SegmentLimit returns the size of the largest segment whose frame has no padding and at most mss
+// bytes. If mss is less than MinMSS, it uses MinMSS.
 func SegmentLimit(mss int) int {
 	frame := min(max(mss, MinMSS), lengthSize+MaxSegment+crcSize)
 	return frame - frame%4 - lengthSize - crcSize
 }
 
 // PayloadLimit returns how much payload a segment of op can have, if the segment has at most limit
-// bytes and its frame no padding. All segments of a message but the last should have that much.
+// bytes and its frame no padding. All segments of a message except the last should have as much
+// payload.
 func PayloadLimit(op Opcode, limit int) int {
 	return limit - (lengthSize+limit)%4 - ddpSize(op)
 }
