@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// Errors that all fabrics share. A fabric may wrap them together with its own cause.
+// Errors that all fabrics share. A fabric may wrap such an error together with the cause.
 var (
 	ErrClosed        = errors.New("object is closed")
 	ErrInUse         = errors.New("object is in use")
@@ -168,7 +168,7 @@ type MR interface {
 
 // MW is a memory window. QP.Bind binds it to part of a region.
 type MW interface {
-	// RKey returns the remote key of the latest binding, or 0 before the first.
+	// RKey returns the remote key of the latest binding, or 0 if the window was never bound.
 	RKey() uint32
 	Close() error
 }

@@ -65,8 +65,8 @@ func (e *engine) step(l *link) {
 	l.drain(&e.in)
 }
 
-// execute executes the oldest request, s, and returns its status. The result done is false if the
-// request has to wait.
+// execute executes the oldest request, s, and returns its status. It returns false if the request
+// has to wait.
 func (e *engine) execute(l *link, s *softnic.Slot) (st fabric.Status, done bool) {
 	if !l.try.sent {
 		if !s.Due.IsZero() && l.delay(s) {

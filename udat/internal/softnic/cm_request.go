@@ -56,7 +56,8 @@ func (r *Request) Answered() {
 	delete(r.Lis.dev.requests, r)
 }
 
-// Remains undoes Answered, because no answer could be sent. Adapter.Mu is held.
+// Remains undoes Answered. The transport calls it if it could not send the answer. Adapter.Mu is
+// held.
 func (r *Request) Remains() {
 	r.answered = false
 	r.Lis.dev.requests[r] = struct{}{}

@@ -75,8 +75,8 @@ func (f *Faults) FailPost(n int) { f.post.set(n, fabric.StatusGeneral) }
 // message arrives, and flushes them when it moves to the error state.
 func (f *Faults) TakeAhead(n int) { f.ahead.Store(int32(n)) }
 
-// Delay delays every work request that is posted on this device from now on by d. On mem0 it delays
-// every message of connection management too. The order stays the same. Reads and atomics beyond
+// Delay delays by d every work request that is posted on this device from now on. On mem0 it also
+// delays every message of connection management. The order stays the same. Reads and atomics beyond
 // the read depth of their connection also wait for earlier ones.
 func (f *Faults) Delay(d time.Duration) { f.delay.Store(int64(d)) }
 

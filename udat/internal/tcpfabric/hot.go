@@ -47,8 +47,8 @@ func (d *Device) setOf(c *softnic.CQ) *hotSet {
 	return s
 }
 
-// Idle reads the sockets of the set's hot links. At every 16th poll it also reads those of other
-// queues' hot links, because one caller may poll several queues.
+// Idle reads the sockets of the set's hot links. At every 16th poll it also reads the sockets of
+// the hot links of other queues, because one caller may poll several queues.
 func (s *hotSet) Idle() (got bool) {
 	if s.polls.Add(1)%othersEvery == 0 && s.dev.hotMu.TryLock() {
 		for _, other := range s.dev.heated {

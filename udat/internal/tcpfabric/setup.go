@@ -111,7 +111,7 @@ const noPath = 1448
 
 // keep sets how soon TCP notices that the peer has vanished, and returns TCP's segment size. The
 // time depends on the retries in the options: with 7 retries, the default, the time is about half a
-// minute. It also sets the congestion control of a connection within this host.
+// minute. If the connection is within this host, keep also sets its congestion control.
 func (d *Device) keep(c *net.TCPConn) (segment int) {
 	retries := time.Duration(d.Opts.Retry) + 1
 	c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: retries * time.Second,

@@ -255,9 +255,10 @@ func vector(iov []unix.Iovec, bufs [][]byte) []unix.Iovec {
 	return iov
 }
 
-// call reads or writes. It makes the system call with the number single for one buffer, or vectored
-// for several. It does not announce the system call to Go's runtime, because the system call never
-// waits, and copies for less than a millisecond.
+// call reads or writes. If there is one buffer, it makes the system call with the number single. If
+// there are several, it makes the one with the number vectored. It does not announce the system
+// call to Go's runtime, because the system call never waits, and copies for less than a
+// millisecond.
 func (s *sock) call(single, vectored uintptr, bufs [][]byte, iov *[]unix.Iovec) (int, error) {
 	trap, at, n := single, unsafe.Pointer(unsafe.SliceData(bufs[0])), len(bufs[0])
 	if len(bufs) > 1 {
@@ -281,7 +282,7 @@ func (s *sock) call(single, vectored uintptr, bufs [][]byte, iov *[]unix.Iovec) 
 }
 
 // tune sets the time after which unacknowledged data ends the connection. Package net cannot set
-// this time. It returns TCP's segment size, or 0 if that is unknown.
+// this time. tune returns TCP's segment size, or 0 if that is unknown.
 func tune(c *net.TCPConn, unanswered time.Duration) (segment int) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -295,8 +296,8 @@ func tune(c *net.TCPConn, unanswered time.Duration) (segment int) {
 }
 
 // unpace gives a connection within the host TCP's oldest congestion control, which every process
-// may choose. If the host's own is BBR, the kernel sends each segment by a timer, even within the
-// host. If unpace fails, the connection stays as it is.
+// may choose. If the host's own congestion control is BBR, the kernel sends each segment by a
+// timer, even within the host. If unpace fails, the connection stays as it is.
 func unpace(c *net.TCPConn) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -188,9 +188,9 @@ func (l *link) roomy() bool {
 // frameRoom is the space in the stage that a frame needs in addition to its payload.
 const frameRoom = iwarp.MaxHeader + iwarp.MaxTrailer
 
-// fit returns how many bytes of payload the next frame of a message can have. The message has
-// unsent bytes that are not in frames yet. It returns 0 if the batch has no room for a useful
-// frame.
+// fit returns how many bytes of payload the next frame of a message can have. The parameter unsent
+// is the number of bytes of the message that are not in frames yet. It returns 0 if the batch has
+// no room for a useful frame.
 func (l *link) fit(op iwarp.Opcode, unsent uint64) int {
 	t := &l.tx
 	limit := iwarp.PayloadLimit(op, int(l.segment.Load()))

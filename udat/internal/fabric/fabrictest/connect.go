@@ -87,7 +87,7 @@ func testConnectBadArguments(t *testing.T, cfg Config) {
 	_, err = n.dev.Listen(0, nil)
 	assert.ErrorIs(t, err, fabric.ErrInvalid)
 
-	// After all these errors the queue pair still connects.
+	// After all these errors the queue pair can still be connected.
 	e.connect(s, fabric.ConnectParams{})
 	r := s.request()
 	_, err = r.Accept(n.newEnd(settings{}).qp, fabric.AcceptParams{Private: make([]byte, attr.MaxAcceptData+1)}, e.on)
@@ -107,8 +107,8 @@ func pattern(n int) []byte {
 	return b
 }
 
-// contents has functions that fill private data. If a fabric stores its own length or marker in the
-// same field, it could mistake these bytes for them.
+// contents has functions that fill private data. The bytes look like the length or the marker that
+// a fabric may store in the same field.
 var contents = map[string]func(b []byte){
 	"counting":        func(b []byte) { copy(b, pattern(len(b))) },
 	"zeroes":          func(b []byte) { clear(b) },

@@ -150,17 +150,17 @@ func (d *device) unwrap(q fabric.QP) (own any, inner fabric.QP) {
 	return q, q
 }
 
-// connection calls make, which makes a connection of queue pair q. The rules for ConnEvent apply to
+// connection calls fn, which makes a connection of queue pair q. The rules for ConnEvent apply to
 // the connection's events.
 func (d *device) connection(call Call, q any, on func(fabric.ConnEvent),
-	make func(func(fabric.ConnEvent)) (fabric.Conn, error)) (fabric.Conn, error) {
+	fn func(func(fabric.ConnEvent)) (fabric.Conn, error)) (fabric.Conn, error) {
 	handler := on
 	if on != nil {
 		handler = func(ev fabric.ConnEvent) {
 			d.s.do(ConnEvent, q, int(ev.Kind), func() error { on(ev); return nil })
 		}
 	}
-	inner, err := create(d.s, call, q, 0, func() (fabric.Conn, error) { return make(handler) })
+	inner, err := create(d.s, call, q, 0, func() (fabric.Conn, error) { return fn(handler) })
 	if err != nil {
 		return nil, err
 	}

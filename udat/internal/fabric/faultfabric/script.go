@@ -8,7 +8,7 @@
 //	dev, err := script.Wrap(fab).Open("mem0", opts, async)
 //	...
 //	hidden := script.On(faultfabric.Poll, cq).Drop()              // cq seems empty
-//	hidden.Stop()                                                 // and shows what has come
+//	hidden.Stop()                                                 // cq shows what has come
 //	script.On(faultfabric.Arm, cq).Times(1).Fail(err)             // the next Arm fails
 //	script.On(faultfabric.PostSend).Skip(2).Delay(time.Second)    // all posts are slow from the third on
 //	polls := script.On(faultfabric.Poll, cq).Count()              // polls.Calls(), polls.Last()
@@ -88,7 +88,7 @@ type Script struct {
 	rules atomic.Pointer[[]*Rule] // the slice is replaced, never changed; nil: no rules
 }
 
-// Selection is a set of calls to make a rule for.
+// Selection is a set of calls for which a rule can be made.
 type Selection struct {
 	script *Script
 	call   Call
@@ -257,22 +257,22 @@ func (v *verdict) leave() {
 	}
 }
 
-// do calls the function do under the rules for the call. The function returns nothing but an error.
-func (s *Script) do(call Call, object any, arg int, do func() error) error {
-	_, err := result(s, call, object, arg, struct{}{}, func() (struct{}, error) { return struct{}{}, do() })
+// do calls fn, which makes the call, unless a rule fails or drops the call.
+func (s *Script) do(call Call, object any, arg int, fn func() error) error {
+	_, err := result(s, call, object, arg, struct{}{}, func() (struct{}, error) { return struct{}{}, fn() })
 	return err
 }
 
-// create calls the function make under the rules for the call. If a rule drops the call, create
-// returns the zero value.
-func create[T any](s *Script, call Call, object any, arg int, make func() (T, error)) (T, error) {
+// create is like do, for a call that returns an object. If a rule drops the call, it returns the
+// zero value.
+func create[T any](s *Script, call Call, object any, arg int, fn func() (T, error)) (T, error) {
 	var none T
-	return result(s, call, object, arg, none, make)
+	return result(s, call, object, arg, none, fn)
 }
 
-// result calls the function do under the rules for the call. If a rule drops the call, it returns
+// result is like do, for a call that returns a value. If a rule drops the call, it returns
 // ifDropped.
-func result[T any](s *Script, call Call, object any, arg int, ifDropped T, do func() (T, error)) (T, error) {
+func result[T any](s *Script, call Call, object any, arg int, ifDropped T, fn func() (T, error)) (T, error) {
 	v := s.enter(call, object, arg)
 	var value T
 	err := v.err
@@ -281,7 +281,7 @@ func result[T any](s *Script, call Call, object any, arg int, ifDropped T, do fu
 	case v.drop:
 		value = ifDropped
 	default:
-		value, err = do()
+		value, err = fn()
 	}
 	v.leave()
 	return value, err

@@ -16,7 +16,7 @@ const (
 	DestroyAtOnce = 4               // ids that are destroyed at one time, because each blocks a thread
 )
 
-// destroyer makes calls on ids that may take a long time.
+// destroyer runs calls on ids, if these calls may take a long time.
 type destroyer struct {
 	dev   Device
 	calls sync.WaitGroup

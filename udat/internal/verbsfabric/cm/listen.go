@@ -79,7 +79,7 @@ func (l *listener) listenOnce(port uint16) error {
 			l.ids = nil
 			return err
 		default:
-			// The address is unusable now (for example a tentative IPv6 address); the device's own
+			// The address is unusable now (for example a tentative IPv6 address). The device's own address
 			// still works.
 		}
 	}

@@ -213,8 +213,8 @@ func appendFull(out, sges []fabric.SGE) []fabric.SGE {
 	return out
 }
 
-// withSegments appends copies of the receives in from to wrs, and their segments to out. A receive
-// without bytes gets one empty segment.
+// withSegments appends copies of some receives (the parameter from) to wrs, and their segments to
+// out. A receive without bytes gets one empty segment.
 func withSegments(wrs []fabric.RecvWR, out []fabric.SGE, from []fabric.RecvWR, sges []fabric.SGE) ([]fabric.RecvWR,
 	[]fabric.SGE) {
 	for _, w := range from {
@@ -228,9 +228,9 @@ func withSegments(wrs []fabric.RecvWR, out []fabric.SGE, from []fabric.RecvWR, s
 	return wrs, out
 }
 
-// After a call of fail, requests that are posted are only recorded in the ledgers and not passed to
-// the device. Then it calls toError, which moves the queue pair to ERR, so that the device flushes
-// the requests that it has.
+// fail makes the account record later requests in the ledgers only, and not pass them to the
+// device. Then it calls toError, which moves the queue pair to ERR, so that the device flushes the
+// requests that it has.
 func (a *account) fail(toError func() error) error {
 	a.mu.Lock()
 	a.failed = true

@@ -19,8 +19,8 @@ import (
 //   - an empty segment in a send, a read without a segment, and a fenced read stop the queue for
 //     good;
 //   - it has no queue of length 0;
-//   - it cannot create a queue whose memory starts at page 144 of what the process maps of
-//     the device: the device's library takes that offset for an error.
+//   - it cannot create a queue whose memory starts at page 144 of the memory that the process maps
+//     from the device, because the device's library mistakes that offset for an error.
 //
 // The types below decorate the objects of such a device. Every request is posted signalled and in a
 // form that the device can execute. The ledger of each queue returns completions in posting order,
