@@ -33,7 +33,7 @@ type siwDevice struct {
 }
 
 // fillerDepth is the depth of the filler, a completion queue that is never used and has 1 MiB of
-// memory. In the memory that the process maps of the device, the filler covers page 144.
+// memory. In the memory that the process maps from the device, the filler covers page 144.
 const fillerDepth = 32 << 10
 
 // NewSIW decorates a device of soft-iWARP. It creates the filler before any other queue, so that
