@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// Errors that all fabrics share. A fabric may wrap them together with its own cause.
+// Errors that all fabrics share. A fabric may wrap such an error together with the cause.
 var (
 	ErrClosed        = errors.New("object is closed")
 	ErrInUse         = errors.New("object is in use")
@@ -128,7 +128,7 @@ type Attr struct {
 type Device interface {
 	Attr() Attr
 	AllocPD() (PD, error)
-	// CreateCQ creates a completion queue of at least depth entries, not armed.
+	// CreateCQ creates a completion queue of at least depth entries. The queue is not armed.
 	CreateCQ(depth int) (CQ, error)
 	// CreateQP creates a reliable connected queue pair. Receives can be posted to it at once (in
 	// verbs, its state is INIT).
@@ -168,24 +168,24 @@ type MR interface {
 
 // MW is a memory window. QP.Bind binds it to part of a region.
 type MW interface {
-	// RKey returns the remote key of the latest binding, or 0 before the first.
+	// RKey returns the remote key of the latest binding, or 0 if the window was never bound.
 	RKey() uint32
 	Close() error
 }
 
 // CQ is a completion queue with its own notification channel.
 type CQ interface {
-	// Poll moves up to len(wcs) completions to wcs, oldest first, and returns their number. It
-	// neither blocks nor allocates. If a repeated poll is cheap on the device, Poll polls an empty
-	// queue repeatedly; the parameter polls limits how often.
+	// Poll moves up to len(wcs) completions to wcs, oldest first, and returns their number. It neither
+	// blocks nor allocates. If the queue is empty and another try is cheap on the device, Poll tries
+	// again. The parameter polls is the largest number of tries.
 	Poll(wcs []WC, polls int) (int, error)
 	// Arm requests one notification, for the next completion. With solicitedOnly the notification
 	// is for the next completion that is solicited or failed. Completions that are already queued
 	// do not notify, so the caller must poll once more after Arm.
 	Arm(solicitedOnly bool) error
-	// Wait blocks until an armed notification comes (fired is true), Wake is called (fired is
-	// false), or the deadline passes (os.ErrDeadlineExceeded). The zero deadline never expires. One
-	// waiter at a time.
+	// Wait blocks until an armed notification comes (fired is true), Wake is called (fired is false),
+	// or the deadline passes (os.ErrDeadlineExceeded). The zero deadline never expires. Only one
+	// goroutine may wait at a time.
 	Wait(deadline time.Time) (fired bool, err error)
 	// Wake makes the current Wait return. If no Wait is blocked, it makes the next one return. It
 	// never blocks.
@@ -220,18 +220,18 @@ type QPInit struct {
 	MaxInline              int // requested; QP.MaxInline returns the granted value
 }
 
-// QP is a reliable connected queue pair. Receives can be posted as soon as the queue pair exists,
-// sends once it is connected. In the error state receives and sends can be posted, and the queue
-// pair flushes them in order.
+// QP is a reliable connected queue pair. Receives can be posted as soon as the queue pair exists.
+// Sends can be posted once it is connected. In the error state receives and sends can be posted,
+// and the queue pair flushes them in order.
 type QP interface {
 	Num() uint32
 	MaxInline() int
 	// Path returns the path of the connection, as the device reports it. The values mean nothing
 	// before the queue pair is connected. A fabric without packets returns ErrNotSupported.
 	Path() (Path, error)
-	// PostSend posts the batch in order, with one doorbell. It returns the number of requests
-	// accepted. An error is that of the first request that was not accepted. The caller may reuse
-	// wrs and sges at once. PostSend does not allocate.
+	// PostSend posts the batch in order, with one doorbell. It returns the number of requests that
+	// were accepted. If not all were accepted, the error says why the first of the others was not. The
+	// caller may reuse wrs and sges at once. PostSend does not allocate.
 	PostSend(wrs []SendWR, sges []SGE) (int, error)
 	PostRecv(wrs []RecvWR, sges []SGE) (int, error)
 	// Bind posts a request that binds a window to part of a region, and returns the new remote key.
@@ -245,10 +245,10 @@ type QP interface {
 	// when Taken exceeds its limit. If Taken exceeds the limit already, SetTakenLimits raises the
 	// event at once. A negative limit disarms its event.
 	SetTakenLimits(soft, hard int) error
-	// SetError moves the queue pair to the error state, which flushes everything posted. Call it
-	// even if an error has already moved the queue pair to that state: only after this call are
-	// receives that are posted later sure to be flushed. On a device with SRQExactCounts no message
-	// completes after SetError has returned.
+	// SetError moves the queue pair to the error state, which flushes everything posted. Call it even
+	// if an error has already moved the queue pair to that state: only after this call are receives
+	// that are posted later sure to be flushed. If Attr.SRQExactCounts is true, no message completes
+	// after SetError has returned.
 	SetError() error
 	// Close destroys the queue pair. Once it has returned, no posted request accesses memory.
 	Close() error
@@ -261,8 +261,8 @@ type ConnectParams struct {
 	ReadIn, ReadOut uint8 // largest numbers of outstanding reads and atomics that this end serves and starts
 }
 
-// AcceptParams are the parameters of an accept. The fabric lowers the depths to those that the peer
-// offered.
+// AcceptParams are the parameters of an accept. The fabric lowers the read depths to those that the
+// peer offered.
 type AcceptParams struct {
 	Private         []byte
 	ReadIn, ReadOut uint8
@@ -272,12 +272,12 @@ type AcceptParams struct {
 type Conn interface {
 	LocalAddr() netip.AddrPort
 	RemoteAddr() netip.AddrPort
-	// ReadDepths returns the read depths. Once the connection is established, they are the depths
-	// in force.
+	// ReadDepths returns the read depths that were offered. Once the connection is established, it
+	// returns those that both ends have agreed on.
 	ReadDepths() (in, out uint8)
-	// Awaits returns a text for people that says what a pending attempt waits for. The result reached
-	// reports whether the peer's host has answered. If it has, the cause of the wait is not between
-	// the hosts.
+	// Awaits returns a text for people that says what a pending attempt waits for. It also reports
+	// whether the peer's host has answered. If it has, the network between the hosts is not the cause
+	// of the wait.
 	Awaits() (what string, reached bool)
 	// Disconnect moves the queue pair to the error state and notifies the peer. It may be called
 	// more than once, and after the peer has disconnected. The end that disconnects first receives
@@ -300,15 +300,15 @@ type Listener interface {
 type Request interface {
 	LocalAddr() netip.AddrPort
 	RemoteAddr() netip.AddrPort
-	// Private returns the peer's private data. If the result padded is true, the data may end with
-	// zeroes that the peer did not send.
+	// Private returns the peer's private data. If padded is true, the data may end with zeroes that
+	// the peer did not send.
 	Private() (data []byte, padded bool)
-	// ReadDepths returns the largest read depths that this end can accept. The result in limits the
-	// reads that this end serves. The result out limits the reads that it starts.
+	// ReadDepths returns the largest read depths that this end can accept. The first result is for
+	// reads that this end serves, the second is for reads that it starts.
 	ReadDepths() (in, out uint8)
-	// Accept accepts the request with qp. The handler receives EventEstablished, or EventFailed if
-	// the peer has given up. If Accept returns an error, the request still awaits its answer. The
-	// request may be lost only if qp has failed during the call.
+	// Accept accepts the request with qp. The handler receives EventEstablished, or EventFailed if the
+	// peer has given up. If Accept returns an error, the request still awaits its answer, unless qp
+	// has failed during the call: then the request may be lost.
 	Accept(qp QP, p AcceptParams, on func(ConnEvent)) (Conn, error)
 	// Reject rejects the request. If byConsumer is true, the peer receives EventPeerRejected.
 	// Otherwise it receives EventRejected, whose data may be padded with zeroes.

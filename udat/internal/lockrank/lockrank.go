@@ -14,7 +14,8 @@
 //		mu lockrank.Mutex[rankEP]
 //	}
 //
-// A Mutex may be used by any number of goroutines, as a sync.Mutex may; the zero value is unlocked.
+// Any number of goroutines may use a Mutex, as they may use a sync.Mutex. The zero value is
+// unlocked.
 package lockrank
 
 // Rank is a lock's place in the order, and its name. A goroutine may acquire a lock if all locks

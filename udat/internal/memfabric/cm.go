@@ -48,7 +48,7 @@ func (n *network) freePort() uint16 {
 }
 
 // send sends a message of connection management to another device, whose dispatcher then calls
-// onArrival. A fault may lose the message.
+// onArrival. A fault that a test has injected may drop the message.
 func (d *Device) send(m Message, to *Device, onArrival func()) {
 	if n := &d.faults.lose[m]; *n > 0 {
 		*n--

@@ -22,10 +22,10 @@ type conn struct {
 	peer *conn
 }
 
-// turnDown sends c a reject, which the device in the parameter by sends. c then ends with the event
-// ev. Adapter.Mu is held.
-func (c *conn) turnDown(by *Device, ev fabric.ConnEvent) {
-	by.send(MsgReject, c.dev, func() { c.Fail(softnic.Connecting, ev) })
+// turnDown sends a reject from the device rejecter to c. When it arrives, the attempt c ends with
+// the event ev. Adapter.Mu is held.
+func (c *conn) turnDown(rejecter *Device, ev fabric.ConnEvent) {
+	rejecter.send(MsgReject, c.dev, func() { c.Fail(softnic.Connecting, ev) })
 }
 
 // join connects the queue pair of c to that of p. It returns false if the queue pair of c is in

@@ -11,8 +11,9 @@
 // testing/synctest, where an idle fabric is durably blocked.
 //
 // Package softnic implements the device and most of a connection. This package adds the transport:
-// requests and payload in wire_*.go, the messages of connections in cm*.go. The lock of an engine's
-// list may be taken while locks of softnic are held; no other lock is taken under it.
+// requests and payload in wire_*.go, the messages of connections in cm*.go. A goroutine that holds
+// locks of softnic may acquire the lock of an engine's list. A goroutine that holds the lock of a
+// list acquires no other lock.
 package memfabric
 
 import (
@@ -33,7 +34,7 @@ type Fabric struct {
 type Option func(*Fabric)
 
 // WithAttr calls edit, which may change the limits and abilities of the fabric's device. The device
-// refuses what the changed attributes deny.
+// then refuses everything that the changed attributes do not allow.
 func WithAttr(edit func(*fabric.Attr)) Option {
 	return func(f *Fabric) { edit(&f.Attr) }
 }

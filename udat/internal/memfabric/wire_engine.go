@@ -8,15 +8,16 @@ import (
 // engine is the transport of a device: one goroutine, which executes the send queues of the
 // device's queue pairs, and also does the target's part of each request. It never blocks for one
 // queue pair. A queue pair that has to wait is queued again by a timer, or by the event that it
-// waits for. A queue pair that has much to move is queued again after each turn.
+// waits for. A queue pair that has much to move is queued again each time it has moved as many
+// bytes as the constant turn says.
 type engine struct {
 	out  softnic.Outbound
 	in   softnic.Inbound
 	left uint64 // bytes that the queue pair may still move in this turn
 }
 
-// turn is how many bytes a queue pair moves before the others have their turn. A longer write or
-// read goes in parts. A longer send does not, because it holds a receive.
+// turn is how many bytes a queue pair moves before the others have their turn. A write or a read of
+// more bytes is executed in parts. A send is not, because it holds a receive.
 const turn = 256 << 10
 
 func (e *engine) run(list *readyList) {
@@ -38,8 +39,8 @@ func (e *engine) run(list *readyList) {
 	}
 }
 
-// step executes or flushes the posted requests in order, as many as fit in a turn. A request that
-// is posted after step has begun queues the link again.
+// step executes or flushes the posted requests in order, until they have moved as many bytes as the
+// constant turn says. A request that is posted after step has begun queues the link again.
 func (e *engine) step(l *link) {
 	q := l.qp
 	e.left = turn
@@ -64,8 +65,8 @@ func (e *engine) step(l *link) {
 	l.drain(&e.in)
 }
 
-// execute executes the oldest request, s, and returns its status. The result done is false if the
-// request has to wait.
+// execute executes the oldest request, s, and returns its status. It returns false if the request
+// has to wait.
 func (e *engine) execute(l *link, s *softnic.Slot) (st fabric.Status, done bool) {
 	if !l.try.sent {
 		if !s.Due.IsZero() && l.delay(s) {

@@ -7,9 +7,10 @@ import (
 	"github.com/godat/godat/udat/internal/softnic"
 )
 
-// ackTimeout is the retry interval of a message that was not answered, rnrTimer is that of a
-// message for which there was no receive. A peer that has disconnected does not answer. With 7
-// retries, the default, the peer's disconnect has half a second to arrive before a request fails.
+// ackTimeout is the time between two tries of a message that was not answered. rnrTimer is the time
+// between two tries of a message for which there was no receive. A peer that has disconnected does
+// not answer. With 7 retries, the default, the peer's disconnect has half a second to arrive before
+// a request fails.
 const (
 	ackTimeout = 64 * time.Millisecond
 	rnrTimer   = 640 * time.Microsecond
@@ -36,7 +37,7 @@ type patience struct {
 	next  time.Time
 }
 
-// spend counts a retry if one is due. It returns false if limit retries have been counted already.
+// spend counts a retry if it is time for one. It returns false if that retry is beyond the limit.
 func (p *patience) spend(limit int, every time.Duration) bool {
 	now := time.Now()
 	if now.Before(p.next) {
@@ -48,7 +49,7 @@ func (p *patience) spend(limit int, every time.Duration) bool {
 }
 
 // retry schedules another try of the oldest request. If no retry is left, it returns the request's
-// final status, and the result done is true.
+// final status and true.
 func (l *link) retry(why fabric.Status) (st fabric.Status, done bool) {
 	t, o := &l.try, &l.dev.Opts
 	t.sent = true

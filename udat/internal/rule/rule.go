@@ -23,7 +23,7 @@ import (
 const outEnv = "GODAT_RULES_OUT"
 
 // Proves records, if the test passes, that the assertions just before the call prove the rules. The
-// record names the device: the second part of the test's name.
+// record names the device, which is the second part of the test's name.
 func Proves(t testing.TB, ids ...string) {
 	t.Helper()
 	NewLedger(t).Proves(ids...)

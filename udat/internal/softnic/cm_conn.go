@@ -102,7 +102,7 @@ func (c *Conn) Settle() {
 	}
 }
 
-// Tell queues an event for the handler; the caller has changed the state before. The event is
+// Tell queues an event for the handler. The caller must have changed the state before. The event is
 // dropped if the connection is closed before the handler is called. Adapter.Mu is held.
 func (c *Conn) Tell(ev fabric.ConnEvent) {
 	c.dev.Events.Add(0, func() {
@@ -135,8 +135,8 @@ func (c *Conn) Fail(s ConnState, ev fabric.ConnEvent) bool {
 }
 
 // Expire starts a timer. If the state has not changed after the time limit, the connection ends
-// with an event of the given kind, and its queue pair fails if the queue pair has a peer.
-// Adapter.Mu is held.
+// with an event of the given kind. If its queue pair had a peer when the timer was started, the
+// queue pair fails. Adapter.Mu is held.
 func (c *Conn) Expire(limit time.Duration, kind fabric.ConnEventKind) {
 	waiting, joined := c.State, c.Depart != nil
 	c.timer = time.AfterFunc(limit, func() {
@@ -163,8 +163,8 @@ func (c *Conn) Establish(private []byte) {
 	c.Tell(fabric.ConnEvent{Kind: fabric.EventEstablished, Private: private})
 }
 
-// PeerLeft ends the connection because the other end has disconnected or is lost. The event of an
-// established connection is of the given kind; the event of a connection that was only accepted is
+// PeerLeft ends the connection because the other end has disconnected or is lost. If the connection
+// was established, its event is of the given kind. If this end had only accepted it, the event is
 // EventFailed. The parameter err is nil after an orderly disconnect.
 func (c *Conn) PeerLeft(kind fabric.ConnEventKind, err error) {
 	c.dev.HW.Mu.Lock()
@@ -219,7 +219,7 @@ func (c *Conn) Disconnect() error {
 	return nil
 }
 
-// Close releases the connection. It leaves the queue pair of an attempt as it was.
+// Close releases the connection. If the queue pair has no peer yet, it does not change.
 func (c *Conn) Close() error {
 	c.dev.HW.Mu.Lock()
 	if c.State == Forgotten {

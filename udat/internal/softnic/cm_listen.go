@@ -17,9 +17,9 @@ type Listener struct {
 	closed bool // guarded by Adapter.Mu
 }
 
-// Listen makes l a listener of the device. It calls bind, in which the transport begins to listen
-// and sets l.At. When the listener ends, by Close or because the device is removed, onEnd is
-// called. Adapter.Mu is not held during the calls of bind and onEnd.
+// Listen makes l a listener of the device. It calls bind, which must begin to listen and set l.At.
+// When the listener ends, by Close or because the device is removed, onEnd is called. Adapter.Mu is
+// not held during the calls of bind and onEnd.
 func (d *Device) Listen(l *Listener, on func(fabric.Request), bind func() error, onEnd func()) error {
 	const op = "listen"
 	if on == nil {

@@ -21,8 +21,8 @@ type Request struct {
 }
 
 // Arrive calls the listener's handler with self, the transport's request that embeds r. If the
-// listener is closed, or the device cannot be used, Arrive rejects the request instead. The
-// dispatcher calls Arrive.
+// listener or the device is closed, or the device has been removed, Arrive rejects the request
+// instead. The dispatcher calls Arrive.
 func (r *Request) Arrive(self fabric.Request) {
 	l := r.Lis
 	d := l.dev
@@ -56,7 +56,8 @@ func (r *Request) Answered() {
 	delete(r.Lis.dev.requests, r)
 }
 
-// Remains undoes Answered if no answer could be sent; Adapter.Mu is held.
+// Remains undoes Answered. The transport calls it if it could not send the answer. Adapter.Mu is
+// held.
 func (r *Request) Remains() {
 	r.answered = false
 	r.Lis.dev.requests[r] = struct{}{}
@@ -80,8 +81,8 @@ func (r *Request) Reject(private []byte, byConsumer bool) error {
 	return nil
 }
 
-// Take makes c the passive end of the requested connection, with the queue pair q. Next, the
-// transport sends the reply and calls Answered. Adapter.Mu is held.
+// Take makes c the passive end of the requested connection, with the queue pair q. After that, the
+// transport must send the reply and call Answered. Adapter.Mu is held.
 func (r *Request) Take(c *Conn, q fabric.QP, p fabric.AcceptParams, on func(fabric.ConnEvent)) error {
 	const op = "accept"
 	if err := r.pending(op); err != nil {

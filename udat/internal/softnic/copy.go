@@ -46,8 +46,8 @@ func (p *pieces) add(t *keyTable, dom *pd, key uint32, addr, n uint64, need fabr
 	return Granted
 }
 
-// gather pins n bytes of the memory that sges describe, after the first skip bytes of this memory.
-// It returns false if the memory cannot be accessed.
+// gather pins n bytes of the memory that sges describe. They begin after the first skip bytes of
+// this memory. It returns false if the memory cannot be accessed.
 func (p *pieces) gather(t *keyTable, dom *pd, sges []fabric.SGE, skip, n uint64, need fabric.Access) bool {
 	for i := range sges {
 		sge := &sges[i]

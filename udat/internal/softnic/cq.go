@@ -57,7 +57,7 @@ type Idler interface {
 	Block(limit time.Duration, over func() bool) bool
 	// Kick ends Block.
 	Kick()
-	// Armed is called when the queue has been armed, Sleep when a Wait is about to park its
+	// Armed is called when the queue has been armed. Sleep is called when a Wait is about to park its
 	// goroutine.
 	Armed()
 	Sleep()
@@ -119,7 +119,7 @@ func newCQ(d *Device, depth int) *CQ {
 	return c
 }
 
-// EmptyPolls is the number of polls without a completion after which Poll yields.
+// EmptyPolls is the number of polls without a completion after which Poll yields the processor.
 const EmptyPolls = 64
 
 // Poll moves completions to wcs. It does not repeat an empty poll. Each 64th empty poll yields the
@@ -169,8 +169,8 @@ func (c *CQ) poll(wcs []fabric.WC) (int, error) {
 	return n, nil
 }
 
-// leastRing is the length of a new ring. keptRing is the least length that shrink leaves: a ring of
-// that length takes so little memory that it would cost more to grow the ring again.
+// leastRing is the length of a new ring. The method shrink makes no ring shorter than keptRing: a
+// ring of that length has so little memory that it would cost more to grow the ring again.
 const leastRing, keptRing = 16, 512
 
 // grow doubles the ring, up to the queue's depth. It returns false if the ring already has the
@@ -247,8 +247,8 @@ func (c *CQ) fail() {
 	c.overrun = true
 	qps := slices.Collect(maps.Keys(c.qps))
 	c.mu.Unlock()
-	// All queue pairs fail before the first event is reported. Otherwise the event's handler might
-	// fail them first, and their own events would be missing.
+	// All queue pairs fail before the first event is reported. Otherwise the handler of the first
+	// event might fail the queue pairs, and their own events would be missing.
 	qps = slices.DeleteFunc(qps, func(q overrunner) bool { return !q.Fail() })
 	c.dev.Report(fabric.AsyncEvent{Kind: fabric.AsyncCQError, CQ: c})
 	for _, q := range qps {
@@ -256,7 +256,7 @@ func (c *CQ) fail() {
 	}
 }
 
-// Arm arms the queue, and then calls Armed of the transport.
+// Arm arms the queue, and then calls the method Armed of the transport.
 func (c *CQ) Arm(solicitedOnly bool) error {
 	if i := c.idler.Load(); i != nil {
 		defer (*i).Armed()
@@ -274,7 +274,8 @@ func (c *CQ) Arm(solicitedOnly bool) error {
 	return nil
 }
 
-// take reports whether a Wait can return now. If so, it returns the results of that Wait.
+// take reports whether a Wait can return now. If so, it also returns the results of that Wait, and
+// removes what they report.
 func (c *CQ) take() (done, fired bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

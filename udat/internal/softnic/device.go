@@ -70,8 +70,8 @@ type Device struct {
 	requests  map[*Request]struct{} // delivered and not answered
 }
 
-// Init initializes the adapter with the attributes attr. With secretKeys nobody can guess the keys
-// of regions and windows. This is necessary if other hosts can send keys.
+// Init initializes the adapter with the attributes attr. If secretKeys is true, nobody can guess
+// the keys of regions and windows. This is necessary if other hosts can send keys.
 func (a *Adapter) Init(attr fabric.Attr, secretKeys bool) {
 	a.Attr, a.qpns, a.nextQPN = attr, make(map[uint32]struct{}), FirstQPN
 	a.keys.init(secretKeys)
@@ -107,7 +107,7 @@ func (d *Device) Usable(op string) error {
 	return nil
 }
 
-// take counts one more object of kind r, or returns the reason why no such object can be created;
+// take counts one more object of kind r. It returns an error if no such object can be created.
 // Adapter.Mu is held.
 func (d *Device) take(op string, r Resource) error {
 	if err := d.Usable(op); err != nil {

@@ -34,8 +34,8 @@ func (q *Dispatcher) stop() {
 	<-q.done
 }
 
-// turnAway empties the queue after stop. It runs the messages, which are rejected because the
-// device is closed, and drops all other functions.
+// turnAway empties the queue after stop. It runs the functions that AddMessage has queued, which
+// reject the messages because the device is closed. It drops all other functions.
 func (q *Dispatcher) turnAway() {
 	for e, ok := q.next(); ok; e, ok = q.next() {
 		if e.message {
@@ -48,7 +48,7 @@ func (q *Dispatcher) turnAway() {
 // and not before delay has passed.
 func (q *Dispatcher) Add(delay time.Duration, f func()) { q.put(delay, event{run: f}) }
 
-// AddMessage is Add for a function that handles a message of another device.
+// AddMessage is like Add, for a function that handles a message of another device.
 func (q *Dispatcher) AddMessage(delay time.Duration, f func()) {
 	q.put(delay, event{run: f, message: true})
 }

@@ -61,12 +61,13 @@ func (n *nth) hit() (fabric.Status, bool) {
 func (f *Faults) FailOp(n int, st fabric.Status) { f.op.set(n, st) }
 
 // FailRecv fails the n-th receive that a message takes on this device from now on. The receive
-// completes with status st, and the sender's request with StatusRemoteOp. With n = 1 the next
-// receive fails; n = 0 cancels the fault.
+// completes with status st, and the sender's request completes with StatusRemoteOp. With n = 1 the
+// next receive fails; n = 0 cancels the fault.
 func (f *Faults) FailRecv(n int, st fabric.Status) { f.recv.set(n, st) }
 
-// FailPost makes posting the n-th send or receive from now on to a queue pair of this device return
-// ErrResources. Binds do not count. With n = 1 the next post fails; n = 0 cancels the fault.
+// FailPost makes the post of a send or receive to a queue pair of this device return ErrResources:
+// the n-th such post from now on. Binds do not count. With n = 1 the next post fails; n = 0 cancels
+// the fault.
 func (f *Faults) FailPost(n int) { f.post.set(n, fabric.StatusGeneral) }
 
 // TakeAhead makes each queue pair of this device take n more receives from its SRQ than messages
@@ -74,15 +75,16 @@ func (f *Faults) FailPost(n int) { f.post.set(n, fabric.StatusGeneral) }
 // message arrives, and flushes them when it moves to the error state.
 func (f *Faults) TakeAhead(n int) { f.ahead.Store(int32(n)) }
 
-// Delay delays by d every work request that is posted on this device from now on, and on mem0 every
-// connection message too. The order stays the same. Reads and atomics beyond the read depth of
-// their connection also wait for earlier ones.
+// Delay delays by d every work request that is posted on this device from now on. On mem0 it also
+// delays every message of connection management. The order stays the same. Reads and atomics beyond
+// the read depth of their connection also wait for earlier ones.
 func (f *Faults) Delay(d time.Duration) { f.delay.Store(int64(d)) }
 
 // Delayed returns the delay in force.
 func (f *Faults) Delayed() time.Duration { return time.Duration(f.delay.Load()) }
 
-// due returns when a request that is posted now may start; zero means at once.
+// due returns the earliest time at which a request that is posted now may start. The zero time
+// means at once.
 func (f *Faults) due() time.Time {
 	if d := f.Delayed(); d > 0 {
 		return time.Now().Add(d)
@@ -90,7 +92,7 @@ func (f *Faults) due() time.Time {
 	return time.Time{}
 }
 
-// Exhaust makes creating the next n objects of kind r fail with ErrResources.
+// Exhaust makes the next n attempts to create an object of kind r fail with ErrResources.
 func (f *Faults) Exhaust(r Resource, n int) {
 	f.dev.HW.Mu.Lock()
 	defer f.dev.HW.Mu.Unlock()
@@ -100,6 +102,6 @@ func (f *Faults) Exhaust(r Resource, n int) {
 // Removed reports whether the device has been removed.
 func (f *Faults) Removed() bool { return f.removed.Load() }
 
-// FailsNow counts a request that the transport starts. If FailOp has selected this request,
-// FailsNow returns the status of its completion and true.
+// FailsNow counts a request that the transport starts. If FailOp has selected this request, it
+// returns the status of the request's completion and true.
 func (f *Faults) FailsNow() (fabric.Status, bool) { return f.op.hit() }

@@ -14,8 +14,8 @@ const (
 	KeyStep  = 0x10b // odd, so that every key is used once before any is used twice; consecutive keys are far apart
 )
 
-// keyTable maps keys to memory. Keys are assigned in one long cycle, so that a stale key does not
-// match memory that was registered soon after.
+// keyTable maps keys to memory. The table assigns keys in one long cycle, so that a stale key does
+// not match memory that was registered soon after.
 type keyTable struct {
 	mu    sync.RWMutex
 	next  uint32

@@ -4,7 +4,7 @@ package softnic
 
 const moveBlock = 4096
 
-// Move copies payload without the race detector seeing it, as a NIC does. It does not use the
+// Move copies payload as a NIC does: the race detector does not see it. It does not use the
 // built-in copy, because the runtime reports each copy to the detector, even in a function with
 // norace. Assignments of arrays are not reported.
 //

@@ -9,9 +9,9 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// Open initializes d as one opening of the adapter hw. The function link makes the link of each
-// queue pair. The parameter self represents d in the list that Openings returns.
-func (d *Device) Open(hw *Adapter, link func(*QP) Link, self Opening, opts fabric.Options,
+// Open initializes d as one opening of the adapter hw. The function newLink makes the link of each
+// queue pair. The list that Openings returns contains self, which stands for d.
+func (d *Device) Open(hw *Adapter, newLink func(*QP) Link, self Opening, opts fabric.Options,
 	async func(fabric.AsyncEvent)) error {
 	if opts.Retry == fabric.DefaultRetry {
 		opts.Retry = 7
@@ -19,7 +19,7 @@ func (d *Device) Open(hw *Adapter, link func(*QP) Link, self Opening, opts fabri
 	if opts.RNRRetry > 7 || opts.Retry > 7 {
 		return Invalid("open", "retry counts %d and %d must be 0 to 7", opts.RNRRetry, opts.Retry)
 	}
-	d.HW, d.link, d.self, d.Opts, d.async = hw, link, self, opts, async
+	d.HW, d.link, d.self, d.Opts, d.async = hw, newLink, self, opts, async
 	d.qps, d.conns = make(map[*QP]struct{}), make(map[*Conn]struct{})
 	d.listeners, d.requests = make(map[*Listener]struct{}), make(map[*Request]struct{})
 	d.Faults.dev = d
@@ -31,8 +31,8 @@ func (d *Device) Open(hw *Adapter, link func(*QP) Link, self Opening, opts fabri
 }
 
 // Retire begins to close the device. It returns ErrInUse while objects of the device exist.
-// Otherwise no new objects can be created from then on, and Retire rejects the connection requests
-// that nobody has answered. The caller must call Stop next.
+// Otherwise it forbids the creation of objects, and rejects the connection requests that nobody has
+// answered. The caller must call Stop next.
 func (d *Device) Retire() error {
 	if err := d.retireSelf(); err != nil {
 		return err

@@ -4,7 +4,7 @@ import "github.com/godat/godat/udat/internal/fabric"
 
 // The functions in this file are for tests of a transport.
 
-// NIC returns the faults of the device, without those of its transport.
+// NIC returns the faults of the device. They do not include the faults of its transport.
 func (d *Device) NIC() *Faults { return &d.Faults }
 
 // Number sets the next queue pair number and the next key.
@@ -40,7 +40,7 @@ func (a *Adapter) Pin(key uint32) (unpin func()) {
 	return nil
 }
 
-// StartAt sets the numbers of requests posted and completed so far to n.
+// StartAt makes the queue count as if n requests had been posted and completed.
 func (s *SendQueue) StartAt(n uint64) {
 	s.head.Store(n)
 	s.tail.Store(n)

@@ -18,8 +18,8 @@ const (
 )
 
 // QP is a queue pair. The first three groups of fields are one cache line each: the fields that
-// posters and the transport write, the fields that these only read, and the fields that incoming
-// messages use. This saves cache misses if many queue pairs are used in turn.
+// posters and the transport write, the fields that posters and the transport only read, and the
+// fields that incoming messages use. This saves cache misses if many queue pairs are used in turn.
 type QP struct {
 	mu    sync.Mutex    // held during a post, and during a change of state
 	state atomic.Uint32 // qpState; changed under mu, and only upwards
@@ -70,8 +70,8 @@ func (q *QP) CQs() (send, recv *CQ) { return q.sendCQ, q.recvCQ }
 // Sends returns the queue of the send requests.
 func (q *QP) Sends() *SendQueue { return &q.sq }
 
-// ReadDepths returns the largest numbers of outstanding reads and atomics, as target and as
-// initiator.
+// ReadDepths returns the largest numbers of outstanding reads and atomics: those that the queue
+// pair serves as target, and those that it starts as initiator.
 func (q *QP) ReadDepths() (in, out int) { return q.readIn, q.readOut }
 
 // Connected reports whether the queue pair is connected.

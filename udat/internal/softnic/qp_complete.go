@@ -25,9 +25,9 @@ func (q *QP) Complete(s *Slot, st fabric.Status) {
 
 // Flush completes everything posted to a queue pair in error, in order, with StatusFlush. In other
 // states it does nothing. Receives in an SRQ stay there, except those that this queue pair has
-// taken. If the parameter in has the receive of an incomplete message, Flush flushes that receive
-// first. It uses in as scratch space. Only the goroutine that works on the send queue may call
-// Flush.
+// taken. If the parameter in has the receive of an incomplete message, that receive is flushed
+// first. After that, Flush uses in as scratch space. Only the goroutine that works on the send
+// queue may call Flush.
 func (q *QP) Flush(in *Inbound) {
 	if !q.is(qpError) {
 		return

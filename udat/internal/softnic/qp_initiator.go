@@ -52,10 +52,10 @@ func (q *QP) Payload(o *Outbound, s *Slot, skip, n uint64) ([][]byte, fabric.Sta
 // Release unpins the memory that Payload has pinned.
 func (o *Outbound) Release() { o.src.release() }
 
-// GatherAhead copies the payload of the requests that follow a read in flight, up to the first bind
-// or fence. Real devices do so too. If the read writes to the memory of such a payload, the request
-// still sends the old data. If a payload cannot be copied now, its request fails when it is
-// executed.
+// GatherAhead copies the payload of the requests that were posted after a read in flight, up to the
+// first bind or fenced request. Real devices do so too. If the read writes to the memory of such a
+// payload, the request still sends the old data. If a payload cannot be copied now, its request
+// fails when it is executed.
 func (q *QP) GatherAhead() {
 	var src pieces
 	for i := range q.sq.Len() - 1 {

@@ -53,8 +53,8 @@ func Opcodes(ops ...fabric.Opcode) (set uint64) {
 	return set
 }
 
-// Lack makes a post of an operation in the set ops fail with the error cause, because the peer does
-// not support the operation. It must be called before Connect.
+// Lack makes later posts of the operations in the set ops fail with the error cause, because the
+// peer does not support these operations. It must be called before Connect.
 func (q *QP) Lack(ops uint64, cause error) { q.lacks, q.lackErr = ops, cause }
 
 // Fail moves the queue pair to the error state. It returns false if the queue pair was in error or
@@ -71,7 +71,7 @@ func (q *QP) Fail() bool {
 	return true
 }
 
-// Fatal is Fail for an error that no completion reports: it also reports AsyncQPFatal. The
+// Fatal is like Fail, for an error that no completion reports. It also reports AsyncQPFatal. The
 // parameter cause is nil if the cause is not known.
 func (q *QP) Fatal(cause error) {
 	if q.Fail() {
@@ -102,8 +102,8 @@ func (q *QP) awaitMessage() {
 	q.In.Unlock() //lint:ignore SA2001 nothing is done under the lock: holding it once is the wait
 }
 
-// Await reports whether the sender w may send a message to a receive now. If not, w waits, and a
-// receive that is posted wakes w.
+// Await reports whether there is a receive for a message of the sender w now. If not, w is added to
+// the waiting senders, and a receive that is posted later wakes w.
 func (q *QP) Await(w Waker) bool { return q.rq.await(w) }
 
 // Forget removes w from the senders that wait for a receive of the queue pair.

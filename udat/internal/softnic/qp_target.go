@@ -33,8 +33,7 @@ func (in *Inbound) Release() { in.dst.release() }
 
 // Begin checks a request, takes a receive if the request needs one, and pins the memory of Place.
 // The caller must call in.Release. If there is no receive, Begin returns NotReady, and the next
-// receive that is posted wakes the initiator (from). Every other result is the status of the
-// request.
+// receive that is posted wakes the initiator (from). Any other result is the status of the request.
 func (p *QP) Begin(in *Inbound, from Waker) fabric.Status {
 	wr := in.WR
 	need, size := fabric.RemoteWrite, in.Length
@@ -93,8 +92,8 @@ func (p *QP) beginSend(in *Inbound, from Waker) fabric.Status {
 }
 
 // Room pins n bytes of the message's receive, which begin at offset off. If the receive is too
-// short, or its memory cannot be accessed, Room returns two errors: recv for the completion of the
-// receive, reply for the initiator.
+// short, or its memory cannot be accessed, Room returns two error statuses. The first is for the
+// completion of the receive, the second is for the initiator.
 func (p *QP) Room(in *Inbound, off, n uint64) (recv, reply fabric.Status) {
 	if off+n > total(in.rx.sges) {
 		return fabric.StatusLocalLength, fabric.StatusRemoteInvReq
@@ -168,7 +167,7 @@ func (p *QP) Finish(in *Inbound) {
 	p.arrived(in, wc)
 }
 
-// Atomic executes an atomic on the word at Place. Then it makes Place return the old value.
+// Atomic executes an atomic on the word at Place. After that, Place returns the old value.
 func (p *QP) Atomic(in *Inbound) {
 	word := in.dst.bufs[0]
 	p.dev.HW.Atomics.Lock()

@@ -37,8 +37,8 @@ func (r *recvQueue) init(depth, maxSGE int) {
 	r.maxSGE = maxSGE
 }
 
-// push adds the receives of the batch in order, as many as there is room for. Each receive wakes
-// the sender that has waited longest. A sender that finds no receive when it runs waits again.
+// push adds receives of the batch in order, until the queue is full. Each receive wakes the sender
+// that has waited longest. A sender that finds no receive when it runs waits again.
 func (r *recvQueue) push(op string, wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
 	n, waits, err := r.add(op, wrs, sges)
 	if waits {
@@ -47,13 +47,14 @@ func (r *recvQueue) push(op string, wrs []fabric.RecvWR, sges []fabric.SGE) (int
 	return n, err
 }
 
-// untaken is the time after which a receive that a woken sender has not taken wakes another sender.
+// untaken is how long a receive may stay in the queue after a sender was woken for it. After that
+// time another sender is woken.
 const untaken = 4 * time.Millisecond
 
 // wake wakes n of the senders that wait, as long as there are receives. If it woke all senders for
-// one receive, all but one would be woken in vain. But a sender that was woken may be slow, or may
-// have gone. So while receives are left, wake runs again after some time (the constant untaken),
-// and wakes one more sender for each of them.
+// one receive, all but one would find no receive. But a sender that was woken may be slow, or may
+// have gone. So while receives are left, wake runs again after the time untaken, and wakes one more
+// sender for each of these receives.
 func (r *recvQueue) wake(n int) {
 	for ; n > 0; n-- {
 		w := r.waiter()
@@ -110,7 +111,7 @@ func (r *recvQueue) add(op string, wrs []fabric.RecvWR, sges []fabric.SGE) (n in
 }
 
 // pop moves the oldest receive to rx. If there is no receive, the next push wakes the waiter. The
-// result low is true if fewer receives than the armed limit are left; it is true only once after
+// second result is true if fewer receives than the armed limit are left. It is true only once after
 // the limit was armed.
 func (r *recvQueue) pop(rx *receive, waiter Waker) (ok, low bool) {
 	r.mu.Lock()
@@ -138,7 +139,8 @@ func (r *recvQueue) lowLocked() bool {
 	return true
 }
 
-// await reports whether waiter may take a receive now. If not, waiter waits, and a push wakes it.
+// await reports whether there is a receive for the sender waiter now. If not, waiter is added to
+// the waiting senders, and a push wakes it.
 func (r *recvQueue) await(waiter Waker) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -51,7 +51,8 @@ func (s *srq) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
 	return s.rq.push(op, wrs, sges)
 }
 
-// SetLimit arms the limit. If fewer receives are queued already, the event is raised at once.
+// SetLimit arms the limit. If fewer receives than the limit are queued already, the event is raised
+// at once.
 func (s *srq) SetLimit(limit int) error {
 	const op = "arm SRQ limit"
 	if err := s.usable(op); err != nil {

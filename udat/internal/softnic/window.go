@@ -11,8 +11,8 @@ type mw struct {
 	dead bool
 }
 
-// AllocMW allocates an unbound window. A bound window can be bound again without an invalidation
-// before.
+// AllocMW allocates an unbound window. A window that is bound can be bound again, and need not be
+// invalidated first.
 func (p *pd) AllocMW() (fabric.MW, error) {
 	if err := p.dev.admit("alloc MW", MWs, &p.object); err != nil {
 		return nil, err

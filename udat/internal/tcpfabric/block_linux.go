@@ -15,7 +15,8 @@ type kicker = blocker.Blocker
 // Block waits until one of the sockets of the set's hot links is ready, and then reads all of these
 // sockets. It blocks the thread, because a blocked thread continues as soon as a socket is ready. A
 // parked goroutine would need a processor twice: for the device's poller, and then for itself.
-// Block makes the links hot for waits, because a caller that waits may not poll again soon.
+// Block makes the links hot for waits (see hotSet), because a caller that waits may not poll again
+// soon.
 func (s *hotSet) Block(limit time.Duration, over func() bool) bool {
 	if s.count.Load() == 0 {
 		return false
@@ -43,8 +44,8 @@ func (s *hotSet) Block(limit time.Duration, over func() bool) bool {
 	return got || kicked
 }
 
-// watch calls f for each hot link, and sets whether the device's poller reads those that are hot
-// for waits.
+// watch calls f for each hot link. The parameter on says whether the device's poller reads the
+// sockets of the links that are hot for waits.
 func (s *hotSet) watch(on bool, f func(*link)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

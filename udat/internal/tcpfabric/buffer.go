@@ -5,7 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// buffers is a pool of buffers of one size. A link has a buffer only while there is data in it.
+// buffers is a pool of buffers of one size. A link keeps a buffer only while there is data in the
+// buffer.
 type buffers struct {
 	size int
 	near [8]atomic.Pointer[[]byte] // the garbage collector does not free these

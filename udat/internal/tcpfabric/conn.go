@@ -19,8 +19,8 @@ type conn struct {
 	reached atomic.Bool // the peer's host has accepted the TCP connection
 }
 
-// errNoSetup is the error if TCP reaches the peer's host, but nothing answers the set-up. A kernel
-// accepts TCP connections even for a stopped program.
+// errNoSetup is the error if TCP reaches the peer's host, but no program there answers the set-up.
+// A kernel accepts TCP connections even for a stopped program.
 var errNoSetup = errors.New("the peer's host accepted the TCP connection, but nothing there has answered the RDMA " +
 	"set-up (a stopped program, or one that is not RDMA)")
 
@@ -58,8 +58,8 @@ func (c *conn) start(tcp *net.TCPConn, a agreed) error {
 	l.rx.fresh = true
 	l.tx.start(c.QP.Sends().Depth(), a.crc)
 	if a.in > 0 {
-		// One more than the depth: the peer may send its next request as soon as it has an answer,
-		// before this end counts that answer as served.
+		// The ring has one place more than the read depth. The peer may send its next request as soon as
+		// it has an answer, before this end counts that answer as served.
 		l.tx.pending = make([]answer, int(a.in)+1)
 	}
 	sock, err := d.poller.adopt(tcp, l)
@@ -93,8 +93,8 @@ func (c *conn) start(tcp *net.TCPConn, a agreed) error {
 	return nil
 }
 
-// open starts the socket's events. The connection must be in its new state already, because events
-// may come at once.
+// open makes the socket start to call its events. The connection must be in its new state already,
+// because events may come at once.
 func (l *link) open() {
 	if err := l.sock.start(); err != nil {
 		l.kill()
@@ -105,5 +105,5 @@ func (l *link) open() {
 var errForeign = fmt.Errorf("the peer is another iWARP device, which has neither immediate data nor atomics: %w",
 	fabric.ErrNotSupported)
 
-// foreign are the operations that only a peer that runs this library supports.
+// foreign is the set of the operations that a peer of another library does not support.
 var foreign = softnic.Opcodes(fabric.OpWriteImm, fabric.OpSendImm, fabric.OpCmpSwap, fabric.OpFetchAdd)

@@ -40,7 +40,8 @@ func (c *conn) attempt(ctx context.Context, private []byte) {
 			c.Fail(softnic.Connecting, failure)
 			return
 		}
-		// Close, and not a deadline: the set-up sets its own deadlines.
+		// The function closes the connection and sets no deadline, because the set-up sets deadlines of
+		// its own.
 		stop := context.AfterFunc(ctx, func() { tcp.Close() })
 		reply, ev := c.ask(tcp, revision, private)
 		stop()

@@ -2,15 +2,16 @@
 // use iWARP (package iwarp) over ordinary TCP sockets. It needs no driver, no C and no privilege.
 // It connects to other processes that use it, to soft-iWARP and to iWARP NICs.
 //
-// The device "tcp" uses all addresses of the host, "tcp:ADDRESS" only one. No other name opens a
-// device. A service point is a TCP listener, and a connection is a TCP connection, which carries
-// MPA's set-up (setup.go) and then frames. Two ends of this fabric recognize each other in the
-// set-up. Between them all operations in the attributes work. With another peer only the operations
-// of iWARP work, and posting any other returns an error.
+// The device "tcp" uses all addresses of the host. The device "tcp:ADDRESS" uses only that address.
+// No other name opens a device. A service point is a TCP listener. A connection is a TCP
+// connection, which carries MPA's set-up (setup.go) and then frames. Two ends of this fabric
+// recognize each other in the set-up. Between them all operations work that the device's attributes
+// promise. With another peer only the operations of iWARP work, and a post of any other operation
+// returns an error.
 //
 // A queue pair's link (link.go, link_work.go) has a transmitting half (tx*.go) and a receiving half
 // (rx*.go). The files link_work.go and rx_read.go call the files of both halves, and are not called
-// by them. Posting writes to the socket at once, as much as the socket has room for. The rest is
+// by them. A post writes to the socket at once, as much as the socket has room for. The rest is
 // written when the socket has room again. One goroutine of the device waits for all sockets
 // (sock_linux.go); on other systems each socket has two goroutines. A caller that polls a
 // completion queue reads the sockets of its busy connections itself (hot.go).
@@ -90,8 +91,8 @@ func hostPrefixes() (list []netip.Prefix) {
 	return list
 }
 
-// manyHosts reports whether an address is unspecified, multicast or broadcast, so that it is not
-// the address of one host. Linux lets programs listen on such addresses too.
+// manyHosts reports whether an address is not the address of one host: it is unspecified, a
+// multicast or a broadcast address. Linux lets programs listen even on such addresses.
 func manyHosts(at netip.Addr) bool {
 	if at.IsUnspecified() || at.IsMulticast() || at == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
 		return true
@@ -169,8 +170,8 @@ func (f *Fabric) Open(name string, opts fabric.Options, async func(fabric.AsyncE
 }
 
 // adapter returns the adapter of the device with this name. All openings of the device share it. If
-// there is no opening, the adapter is a new one, because the host's address may have changed. f.mu
-// is held until the new opening is listed.
+// there is no opening, it makes a new adapter, because the host's address may have changed. f.mu is
+// held until the new opening is listed.
 func (f *Fabric) adapter(name string, at netip.Addr) *softnic.Adapter {
 	if a := f.adapters[name]; a != nil && len(a.Openings()) > 0 {
 		return a

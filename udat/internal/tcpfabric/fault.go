@@ -6,8 +6,8 @@ import (
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 )
 
-// statusOf returns the status of a request that the peer has refused by a terminate with the reason
-// f.
+// statusOf returns the status of a request that the peer has refused. The reason f is that of the
+// peer's terminate message.
 func statusOf(f iwarp.Fault) fabric.Status {
 	const layerAndType = 0xFF00
 	switch {
@@ -23,8 +23,9 @@ func statusOf(f iwarp.Fault) fabric.Status {
 	return fabric.StatusFatal // MPA: the stream itself is broken
 }
 
-// faultOf returns the reason of the terminate that refuses a request of the peer. op is the opcode
-// of the request, and st its status at the peer. faultOf is the inverse of statusOf.
+// faultOf returns the reason for the terminate message that refuses a request of the peer. The
+// parameter op is the opcode of the request, and st is the status that the request gets at the
+// peer. faultOf is the inverse of statusOf.
 func faultOf(op iwarp.Opcode, st fabric.Status) iwarp.Fault {
 	switch st {
 	case fabric.StatusRemoteAccess:

@@ -10,9 +10,10 @@ import (
 
 // hotSet is a completion queue's set of hot links. The caller that polls the queue, or waits
 // briefly, reads the sockets of hot links itself, so that its completions need no other goroutine.
-// A link becomes hot after two consecutive events of its socket, if at each event the queue was
-// being polled or a brief Wait was under way. No link becomes hot while the queue is armed. A hot
-// link becomes cool when the caller is about to sleep, or has not polled for a tick of the device.
+// A link becomes hot after two consecutive events of its socket if, at each of the two, the queue
+// was being polled or a brief Wait was under way. No link becomes hot while the queue is armed. A
+// hot link becomes cool (no longer hot) when the caller is about to sleep, or has not polled
+// between two ticks (tickEvery).
 //
 // A link is hot for waits if a Wait has made the link hot, or has blocked while the link was hot.
 // The device's poller also reads the socket of such a link, except while a Wait blocks.
@@ -31,7 +32,7 @@ type hotSet struct {
 	ticks atomic.Uint32 // the value of polls at the last tick
 }
 
-// manyPolls is how many polls must be between two events for the queue to count as polled.
+// manyPolls is the number of polls between two events from which on the queue counts as polled.
 const manyPolls = 4
 
 // setOf returns the set of a queue, which it creates the first time.
@@ -46,8 +47,8 @@ func (d *Device) setOf(c *softnic.CQ) *hotSet {
 	return s
 }
 
-// Idle reads the sockets of the set's hot links. At every 16th poll it also reads those of other
-// queues' hot links, because one caller may poll several queues.
+// Idle reads the sockets of the set's hot links. At every 16th poll it also reads the sockets of
+// the hot links of other queues, because one caller may poll several queues.
 func (s *hotSet) Idle() (got bool) {
 	if s.polls.Add(1)%othersEvery == 0 && s.dev.hotMu.TryLock() {
 		for _, other := range s.dev.heated {
@@ -74,7 +75,7 @@ func (s *hotSet) Idle() (got bool) {
 	return got
 }
 
-// pollLatest reads the socket of the link that has sent last.
+// pollLatest reads the socket of l, the link that has sent last.
 func (s *hotSet) pollLatest(l *link) bool {
 	got, _ := l.receive(false) // if another goroutine is reading, waits for it: it may read what the caller needs
 	switch {
@@ -134,15 +135,16 @@ func (s *hotSet) Kick() {
 	}
 }
 
-// pay sends the acknowledgement that owe has postponed.
+// pay sends the acknowledgement that a call of link.owe has postponed.
 func (s *hotSet) pay() {
 	if l := s.owing.Load(); l != nil && s.owing.CompareAndSwap(l, nil) {
 		l.acknowledgeNow()
 	}
 }
 
-// owe postpones the acknowledgement of what has been received until the caller's next poll or the
-// next tick. It sends the acknowledgement at once if another link of the set owes one.
+// owe postpones the link's acknowledgement of what has been received until the caller's next poll
+// or the next tick. If another link of the set has postponed one already, owe does not postpone,
+// but sends this link's acknowledgement at once.
 func (l *link) owe(s *hotSet) {
 	if l.executed.Load() == l.told.Load() {
 		return
@@ -173,7 +175,7 @@ func (s *hotSet) poll(l *link) bool {
 }
 
 // warm counts an event of the socket, and makes the link hot after two events. The parameter waited
-// states for each of the link's queues whether a brief Wait was under way.
+// has an entry for each of the link's completion queues: whether a brief Wait was under way.
 func (l *link) warm(waited [2]bool) {
 	if !pollable || !l.live.Load() || !l.qp.Connected() || l.hot.Load() != nil && !l.byWait.Load() {
 		return
@@ -199,7 +201,7 @@ func (l *link) warm(waited [2]bool) {
 
 // add adds the link to the set, for waits or for polls. It returns false if the set is full, if the
 // link is in another set, or if the queue is armed. A caller that has armed the queue may sleep
-// until the notification comes, and then does not read the sockets.
+// until the notification comes, and does not read the sockets meanwhile.
 func (s *hotSet) add(l *link, byWait bool) bool {
 	if s.queue.Armed() || !s.put(l, byWait) {
 		return false
@@ -250,7 +252,7 @@ func (l *link) cool() {
 	}
 }
 
-// heat adds the set to those that tick checks, and asks for a tick.
+// heat adds the set to those that the method tick checks, and asks the poller to call tick.
 func (d *Device) heat(s *hotSet) {
 	d.hotMu.Lock()
 	defer d.hotMu.Unlock()
@@ -302,9 +304,10 @@ func (l *link) readable(end bool) (more bool) {
 
 func (l *link) writable() { l.run() }
 
-// rest acknowledges what has been received. If a caller polls, or waits and has got a receive, rest
-// leaves the acknowledgement to that caller's answer or next poll, or to the next tick. A write
-// without a receive does not wake a caller that waits, so rest acknowledges it at once.
+// rest acknowledges what has been received. If a caller polls, or if a receive has completed for a
+// caller that waits, it leaves the acknowledgement to that caller's answer or next poll, or to the
+// next tick. A write without a receive does not wake a caller that waits, so rest acknowledges it
+// at once.
 func (l *link) rest() {
 	switch {
 	case l.hot.Load() != nil && !l.byWait.Load():

@@ -36,7 +36,7 @@ type link struct {
 	turn
 	qp *softnic.QP
 
-	// Set before the queue pair is connected.
+	// These fields are set before the queue pair is connected.
 	sock socket
 	dev  *Device
 	conn *softnic.Conn
@@ -111,7 +111,8 @@ func linkOf(q *softnic.QP) *link { return q.Link().(*link) }
 
 func (l *link) Wake() { l.run() }
 
-// Failed starts the flush. If rx itself has failed the queue pair, rx's caller starts the flush.
+// Failed starts the flush. But if rx itself has failed the queue pair, the caller of rx starts the
+// flush later.
 func (l *link) Failed() {
 	if !l.inside.Load() {
 		l.run()

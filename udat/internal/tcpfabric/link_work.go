@@ -69,7 +69,8 @@ func (l *link) serve() {
 	l.over()
 }
 
-// settle completes the requests that are done, in order, up to the first one that is not done.
+// settle completes requests that are done, in order. It stops at the first request that is not
+// done.
 func (l *link) settle() {
 	q, t := l.qp, &l.tx
 	sq := q.Sends()
@@ -114,7 +115,7 @@ func (l *link) fill() bool {
 	t := &l.tx
 	t.borrow()
 	owes := l.controls()
-	// Answers and requests take turns, a message at a time.
+	// Answers and requests alternate, one message at a time.
 	for failed := 0; failed < 2 && l.roomy(); t.answers.turn = !t.answers.turn {
 		failed++
 		if t.answers.turn && l.answer() || !t.answers.turn && l.requests() {
@@ -127,8 +128,8 @@ func (l *link) fill() bool {
 	return len(t.parts) > 0
 }
 
-// over tells the connection, once, that the peer has ended its stream. First it completes the
-// requests that are done.
+// If the peer has ended its stream, over tells the connection so, but only once. First it completes
+// the requests that are done.
 func (l *link) over() {
 	if e := l.end.Load(); e != nil && !l.eof {
 		l.eof = true

@@ -21,7 +21,8 @@ const (
 	maxOfSource = maxHalfOpen / 8 * 7
 )
 
-// listener is a TCP listener, with its TCP connections whose request has not come yet.
+// listener is a TCP listener, with the TCP connections that it has accepted and that have not sent
+// a request yet.
 type listener struct {
 	softnic.Listener
 	dev *Device
@@ -78,7 +79,7 @@ func (l *listener) loop() {
 	}
 }
 
-// admit adds a TCP connection to those without a request.
+// admit adds a TCP connection to those that have not sent a request.
 func (l *listener) admit(tcp *net.TCPConn) {
 	source := addrOf(tcp.RemoteAddr()).Addr()
 	l.mu.Lock()
@@ -99,8 +100,7 @@ func (l *listener) admit(tcp *net.TCPConn) {
 	l.ofSource[source]++
 }
 
-// forget removes the i-th TCP connection without a request from the list, and returns it; mu is
-// held.
+// forget removes connection i from the list halfOpen and returns it; mu is held.
 func (l *listener) forget(i int) *net.TCPConn {
 	tcp := l.halfOpen[i]
 	l.halfOpen = slices.Delete(l.halfOpen, i, i+1)
@@ -111,7 +111,7 @@ func (l *listener) forget(i int) *net.TCPConn {
 	return tcp
 }
 
-// greet reads the request of a TCP connection, and queues it for the handler.
+// greet reads the request that comes on a TCP connection, and queues the request for the handler.
 func (l *listener) greet(tcp *net.TCPConn) {
 	s, err := readSetup(tcp, false, requestLimit)
 	l.mu.Lock()
@@ -140,7 +140,7 @@ func (l *listener) greet(tcp *net.TCPConn) {
 	d.Events.AddMessage(0, func() { r.Arrive(r) })
 }
 
-// end closes the TCP listener, and the TCP connections without a request.
+// end closes the TCP listener, and the TCP connections that have not sent a request.
 func (l *listener) end() {
 	l.tcp.Close()
 	l.mu.Lock()

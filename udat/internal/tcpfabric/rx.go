@@ -74,8 +74,8 @@ func (x *rx) start(sums bool) {
 	x.last = x.lastBuf[:0]
 }
 
-// fault refuses the frame with the reason f. If answers to the peer are pending, fault postpones
-// the refusal until they are sent.
+// fault refuses the frame with the reason f. If answers to the peer's reads or atomics are pending,
+// it postpones the refusal until they are sent.
 func (x *rx) fault(l *link, f iwarp.Fault) {
 	x.release()
 	if f == halted {
@@ -125,8 +125,8 @@ func (x *rx) fail(l *link) {
 	l.inside.Store(false)
 }
 
-// halt stops receiving, because a request of this end has failed with status st. The status becomes
-// the link's verdict, if the link has none.
+// halt stops receiving, because a request of this end has failed with status st. The oldest request
+// that is not done completes with this status, unless link.verdict has another one already.
 func (x *rx) halt(l *link, st fabric.Status) iwarp.Fault {
 	l.verdict.CompareAndSwap(0, uint32(st))
 	x.stop = true

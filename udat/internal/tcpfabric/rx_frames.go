@@ -9,8 +9,8 @@ import (
 )
 
 // frame handles the headers of a frame, and determines the destination of its payload. If it
-// returns a fault, only the frame's acknowledgement has had an effect. The parameter rest is the
-// part of the payload that has come so far.
+// returns a fault, the frame has had no effect, except that its acknowledgement counts. The
+// parameter rest is the part of the payload that has come so far.
 func (x *rx) frame(l *link, rest []byte) iwarp.Fault {
 	h := &x.h
 	if !x.greeted {
@@ -92,8 +92,8 @@ func (x *rx) message() iwarp.Fault {
 	return fine
 }
 
-// take takes a receive for a send or immediate data. If there is no receive, a peer of this library
-// has to wait for one.
+// take gets a receive for a send or for immediate data. If there is no receive, a peer of this
+// library has to wait for one.
 func (x *rx) take(l *link) iwarp.Fault {
 	h := &x.h
 	if !x.open {
@@ -135,7 +135,8 @@ func (x *rx) describe() {
 	}
 }
 
-// pin pins and returns the n bytes from off to off+n of the destination of the frame's payload.
+// pin pins and returns a part of the destination of the frame's payload: the n bytes from offset
+// off on.
 func (x *rx) pin(l *link, off, n uint64) ([][]byte, iwarp.Fault) {
 	h := &x.h
 	switch x.into {
@@ -160,7 +161,7 @@ func (x *rx) pin(l *link, off, n uint64) ([][]byte, iwarp.Fault) {
 	return x.in.Place(), fine
 }
 
-// reach pins the n bytes from off to off+n of the memory that the frame names.
+// reach pins a part of the memory that the frame names: the n bytes from offset off on.
 func (x *rx) reach(l *link, off, n uint64, need fabric.Access, kind int) iwarp.Fault {
 	return denials[l.qp.Reach(&x.in, x.h.Key, x.h.Offset+off, n, need)][kind]
 }
@@ -225,7 +226,8 @@ func (x *rx) executed(l *link) {
 	}
 }
 
-// terminate handles a terminate message. The status for its reason becomes the link's verdict.
+// terminate handles a terminate message. The oldest request that is not done completes with the
+// status for the message's reason.
 func (x *rx) terminate(l *link, payload []byte) iwarp.Fault {
 	f, err := iwarp.ParseTerminate(payload)
 	if err != nil {
@@ -274,8 +276,7 @@ func (x *rx) atomicRequest(l *link) iwarp.Fault {
 	return x.push(l, &a)
 }
 
-// depth reports whether there is room for one more read or atomic of the peer that awaits its
-// answer.
+// depth reports whether the peer may have one more read or atomic that awaits its answer.
 func (x *rx) depth(l *link) bool {
 	return l.tx.pushed.Load()-l.served.Load() < uint64(len(l.tx.pending))
 }
@@ -294,8 +295,8 @@ func (x *rx) push(l *link, a *answer) iwarp.Fault {
 // asked returns the oldest read or atomic that awaits its answer.
 func (x *rx) asked(l *link) *ask { return &l.asks[(l.answered.Load()+1)%uint64(len(l.asks))] }
 
-// answer checks the peer's answer to the oldest read or atomic in flight. It also writes the value
-// in the answer to an atomic to the memory of the request.
+// answer checks the peer's answer to the oldest read or atomic in flight. If it is the answer to an
+// atomic, it also writes the old value to the memory of the request.
 func (x *rx) answer(l *link) iwarp.Fault {
 	h := &x.h
 	if l.answered.Load() == l.asked.Load() {
@@ -324,7 +325,8 @@ func (x *rx) answer(l *link) iwarp.Fault {
 	return fine
 }
 
-// atomicAnswer writes the old value in the answer to an atomic to the memory of the request.
+// atomicAnswer handles the answer to an atomic: it writes the old value to the memory of the
+// request.
 func (x *rx) atomicAnswer(l *link, a *ask) iwarp.Fault {
 	bufs, st := l.qp.Payload(&x.out, l.qp.Sends().Slot(a.slot), 0, a.length)
 	if st != fabric.StatusSuccess {
@@ -338,8 +340,8 @@ func (x *rx) atomicAnswer(l *link, a *ask) iwarp.Fault {
 	return fine
 }
 
-// acknowledged records how many requests the peer has executed. It returns false if that number is
-// not possible.
+// acknowledged records how many requests the peer has executed. It returns false if the number is
+// impossible.
 func (l *link) acknowledged(executed uint64) bool {
 	if executed < l.acked.Load() || executed > l.issued.Load() {
 		return false

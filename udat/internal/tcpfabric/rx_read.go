@@ -15,9 +15,9 @@ const (
 	rounds = 16      // reads from one socket before the other sockets are read
 )
 
-// receive reads and handles what has come, and runs the link if necessary. If poll is true, it
-// returns at once if another goroutine is receiving. The result got is true if anything has come.
-// The result more is true if there may be more to read.
+// receive reads and handles what has come, and runs the link if necessary. If poll is true and
+// another goroutine is receiving, it returns at once. The results say whether anything has come,
+// and whether there may be more to read.
 func (l *link) receive(poll bool) (got, more bool) {
 	in := &l.qp.In
 	if !poll {
@@ -41,8 +41,8 @@ func (l *link) receive(poll bool) (got, more bool) {
 	return got, more
 }
 
-// work reads and handles what has come. The result got is true if anything has come. The result
-// more is true if there may be more to read.
+// work reads and handles what has come. The results say whether anything has come, and whether
+// there may be more to read.
 func (x *rx) work(l *link) (got, more bool) {
 	if x.lent == nil {
 		x.lent = x.lender.take()
@@ -54,7 +54,7 @@ func (x *rx) work(l *link) (got, more bool) {
 			return got, false
 		}
 		before := x.frames
-		x.use(l)
+		x.consume(l)
 		got = got || x.frames != before
 		if l.stalled.Load() {
 			return got, false
@@ -68,7 +68,7 @@ func (x *rx) work(l *link) (got, more bool) {
 		}
 		got = true
 		if all && !l.ending.Load() {
-			x.use(l)
+			x.consume(l)
 			return got, false
 		}
 	}
@@ -94,8 +94,8 @@ func (x *rx) close(l *link, err error) {
 	l.end.Store(&end{err})
 }
 
-// read reads once: into the destination of a long payload, or into buf. The result all is true if
-// nothing is left to read now.
+// read reads once: into the destination of a long payload, or into buf. It returns true if nothing
+// is left to read now.
 func (x *rx) read(l *link) (all bool, err error) {
 	if x.stop || !l.qp.Connected() {
 		x.stop, x.r, x.w, x.left = true, 0, 0, 0
@@ -132,8 +132,8 @@ func (x *rx) read(l *link) (all bool, err error) {
 	return x.w < most, err
 }
 
-// use handles the frames, and the parts of frames, that are in buf.
-func (x *rx) use(l *link) {
+// consume handles the frames, and the parts of frames, that are in buf.
+func (x *rx) consume(l *link) {
 	if x.due != 0 {
 		x.refuse(l, x.due)
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 )
 
-// maxPrivate is the most private data of a request and a reply, maxReject that of a reject, in
-// bytes. They are soft-iWARP's limits, because an initiator does not know whether soft-iWARP will
-// answer.
+// maxPrivate is the most private data of a request and of a reply, in bytes. maxReject is the most
+// private data of a reject. They are soft-iWARP's limits, because an initiator does not know
+// whether soft-iWARP will answer.
 const (
 	maxPrivate = iwarp.MaxPrivateKernel
 	maxReject  = maxPrivate - len(rejectMarker)
@@ -27,7 +27,7 @@ const (
 // library.
 const rejectMarker = "\x02\x00\x02\x00"
 
-// rejected returns the event for a reply that rejects.
+// rejected returns the event for a reply that rejects the request.
 func rejected(reply *iwarp.Setup) *fabric.ConnEvent {
 	data, marked := bytes.CutPrefix(reply.Private, []byte(rejectMarker))
 	switch {
@@ -111,7 +111,7 @@ const noPath = 1448
 
 // keep sets how soon TCP notices that the peer has vanished, and returns TCP's segment size. The
 // time depends on the retries in the options: with 7 retries, the default, the time is about half a
-// minute. For a connection within this host keep also sets the congestion control.
+// minute. If the connection is within this host, keep also sets its congestion control.
 func (d *Device) keep(c *net.TCPConn) (segment int) {
 	retries := time.Duration(d.Opts.Retry) + 1
 	c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: retries * time.Second,

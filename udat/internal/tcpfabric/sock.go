@@ -8,7 +8,7 @@ import (
 // errAgain means that a socket has nothing to read, or no room to write.
 var errAgain = errors.New("the socket is not ready")
 
-// past is a deadline in the past: setting it ends a call that waits.
+// past is a deadline in the past. A call that waits ends when this deadline is set.
 var past = time.Unix(1, 0)
 
 // socket is a connected TCP socket whose methods do not block. At any time one goroutine may read
@@ -19,14 +19,15 @@ type socket interface {
 	read(bufs [][]byte) (int, error)
 	// write writes bufs, in order. After errAgain, events.writable will be called.
 	write(bufs [][]byte) (int, error)
-	// later makes the socket call events.writable once it has room, after the events of other sockets
-	// that are ready now. It returns false if the socket has goroutines of its own.
+	// A call of later makes the socket call events.writable as soon as there is room to write, but
+	// after the events of other sockets that are ready now. It returns false if the socket has
+	// goroutines of its own.
 	later() bool
 	// closeWrite ends the stream from this end to the peer.
 	closeWrite()
 	// start makes the socket call its events.
 	start() error
-	// watch sets whether readable is called. While readable is not called, a caller reads the
+	// watch turns the calls of events.readable on or off. While they are off, a caller reads the
 	// socket by polling.
 	watch(on bool)
 	// shut closes the socket.
@@ -39,6 +40,6 @@ type events interface {
 	// The parameter end is true if the stream ends, or is broken, after the bytes that can be read.
 	readable(end bool) (more bool)
 	writable()
-	// rest is called after readable, once readable has been called for the other ready sockets too.
+	// rest is called after readable, when readable has been called for all other ready sockets too.
 	rest()
 }

@@ -107,15 +107,14 @@ func (p *poller) loop() {
 	}
 }
 
-// again makes the poller's goroutine call the function tick.
+// A call of again makes the poller's goroutine call the function tick.
 func (p *poller) again() {
 	if !p.asks.Swap(true) {
 		p.file.SetReadDeadline(past)
 	}
 }
 
-// round serves the sockets that are ready, and those that could not be read to the end in the last
-// round.
+// round serves the sockets that are ready, and those that the last round did not read to the end.
 func (p *poller) round() {
 	p.due, p.more = p.more, p.due[:0]
 	for i := range p.ready[:p.n] {
@@ -203,8 +202,8 @@ func (s *sock) watch(on bool) {
 	s.modify()
 }
 
-// modify sets the mask. The epoll instance then reports all pending events in the mask once more.
-// mu is held.
+// modify sets the socket's event mask in the epoll instance, which then reports all pending events
+// of the mask once more. mu is held.
 func (s *sock) modify() {
 	if !s.closed {
 		unix.EpollCtl(s.p.fd, unix.EPOLL_CTL_MOD, s.fd, &unix.EpollEvent{Events: s.mask(!s.off), Fd: s.id})
@@ -256,16 +255,17 @@ func vector(iov []unix.Iovec, bufs [][]byte) []unix.Iovec {
 	return iov
 }
 
-// call reads or writes. The parameters one and many are the numbers of the system calls for one
-// buffer and for several. call does not announce the system call to Go's runtime, because the
-// system call never waits, and copies for less than a millisecond.
-func (s *sock) call(one, many uintptr, bufs [][]byte, iov *[]unix.Iovec) (int, error) {
-	trap, at, n := one, unsafe.Pointer(unsafe.SliceData(bufs[0])), len(bufs[0])
+// call reads or writes. If there is one buffer, it makes the system call with the number single. If
+// there are several, it makes the one with the number vectored. It does not announce the system
+// call to Go's runtime, because the system call never waits, and copies for less than a
+// millisecond.
+func (s *sock) call(single, vectored uintptr, bufs [][]byte, iov *[]unix.Iovec) (int, error) {
+	trap, at, n := single, unsafe.Pointer(unsafe.SliceData(bufs[0])), len(bufs[0])
 	if len(bufs) > 1 {
 		v := vector((*iov)[:0], bufs)
 		defer clear(v)
 		*iov = v
-		trap, at, n = many, unsafe.Pointer(unsafe.SliceData(v)), len(v)
+		trap, at, n = vectored, unsafe.Pointer(unsafe.SliceData(v)), len(v)
 	}
 	for {
 		n, _, errno := unix.RawSyscall(trap, uintptr(s.fd), uintptr(at), uintptr(n))
@@ -281,8 +281,8 @@ func (s *sock) call(one, many uintptr, bufs [][]byte, iov *[]unix.Iovec) (int, e
 	}
 }
 
-// tune sets the time after which unacknowledged data ends the connection, which package net cannot
-// set. It returns TCP's segment size, or 0 if that is unknown.
+// tune sets the time after which unacknowledged data ends the connection. Package net cannot set
+// this time. tune returns TCP's segment size, or 0 if that is unknown.
 func tune(c *net.TCPConn, unanswered time.Duration) (segment int) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -296,8 +296,8 @@ func tune(c *net.TCPConn, unanswered time.Duration) (segment int) {
 }
 
 // unpace gives a connection within the host TCP's oldest congestion control, which every process
-// may choose. If the host's own is BBR, the kernel sends each segment by a timer, even within the
-// host. If unpace fails, the connection stays as it is.
+// may choose. If the host's own congestion control is BBR, the kernel sends each segment by a
+// timer, even within the host. If unpace fails, the connection stays as it is.
 func unpace(c *net.TCPConn) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -13,15 +13,16 @@ import (
 // pollable says whether a caller can read a socket by polling.
 const pollable = false
 
-// kicker and Block do nothing here: Block does not wait.
+// The type kicker and the method Block do nothing here: Block does not wait.
 type kicker struct{}
 
 func (*kicker) Kick() {}
 
 func (s *hotSet) Block(time.Duration, func() bool) bool { return false }
 
-// poller does nothing here. Each socket has a goroutine that reads and one that writes, each with a
-// buffer. The build tag portablesocket selects this file on Linux, for its tests.
+// poller does nothing here. Each socket has a goroutine that reads and one that writes, and a
+// buffer for each of the two. The build tag portablesocket selects this file on Linux, for its
+// tests.
 type poller struct{}
 
 func newPoller(func() bool) (*poller, error) { return new(poller), nil }

@@ -15,10 +15,10 @@ var errNoPages = fmt.Errorf("memory of this process that was to be sent cannot b
 	"is shorter now: %w", syscall.EFAULT)
 
 // tx is the transmitting half of a link. The goroutine with the turn owns it. Frames are put into a
-// batch, and one system call writes the parts of the batch. Headers, trailers and short payload are
-// copied to stage. Long payload is written directly from its memory, which is pinned only during
-// the write. With checksums all payload is copied to stage, so that the checksum is that of the
-// bytes that are sent.
+// batch, as parts, and one system call writes the parts of the batch. Headers, trailers and short
+// payload are copied to stage. Long payload is written directly from its memory, which is pinned
+// only during the write. With checksums all payload is copied to stage, so that the checksum is
+// that of the bytes that are sent.
 type tx struct {
 	stage   []byte
 	lent    *[]byte // the pool's buffer that stage uses; nil while the batch is empty
@@ -34,7 +34,7 @@ type tx struct {
 	queued  uint64           // bytes put into batches so far
 	written uint64           // bytes written so far
 	cut     bool             // a frame cannot be completed, so nothing more can be sent
-	parted  bool             // the method part has made the last batch
+	parted  bool             // makeLastBatch has made the last batch
 	refused bool             // the last batch has a terminate
 	closed  bool             // this end has ended its stream
 
@@ -83,7 +83,7 @@ func (t *tx) start(depth int, sums bool) {
 	t.marks = make([]mark, max(depth, 1))
 }
 
-// borrow begins an empty batch, and gets a stage for it.
+// borrow begins an empty batch, and gets a stage for it from the pool.
 func (t *tx) borrow() {
 	t.parts, t.first, t.off, t.size = t.parts[:0], 0, 0, 0
 	if t.lent == nil {
@@ -188,13 +188,13 @@ func (l *link) roomy() bool {
 // frameRoom is the space in the stage that a frame needs in addition to its payload.
 const frameRoom = iwarp.MaxHeader + iwarp.MaxTrailer
 
-// fit returns how many bytes of payload the next frame of a message can have, if the rest of the
-// message has the number of bytes in the parameter left. It returns 0 if the batch has no room for
-// a useful frame.
-func (l *link) fit(op iwarp.Opcode, left uint64) int {
+// fit returns how many bytes of payload the next frame of a message can have. The parameter unsent
+// is the number of bytes of the message that are not in frames yet. It returns 0 if the batch has
+// no room for a useful frame.
+func (l *link) fit(op iwarp.Opcode, unsent uint64) int {
 	t := &l.tx
 	limit := iwarp.PayloadLimit(op, int(l.segment.Load()))
-	n := int(min(left, uint64(limit)))
+	n := int(min(unsent, uint64(limit)))
 	if n > copyLimit && l.crc {
 		if room := cap(t.stage) - len(t.stage) - 2*frameRoom; room < n {
 			return 0

@@ -7,8 +7,8 @@ import (
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 )
 
-// answers has the answers that the peer's reads and atomics wait for: a ring with one slot more
-// than the read depth.
+// answers holds the answers that the peer's reads and atomics wait for, in a ring with one slot
+// more than the read depth.
 type answers struct {
 	pending []answer
 	pushed  atomic.Uint64 // the number of answers that rx has added
@@ -65,8 +65,8 @@ func (l *link) answer() bool {
 	return true
 }
 
-// controls puts the control messages that are due into the batch. The result owes is true if an
-// acknowledgement that is due has been left out, because the next Send can carry it.
+// controls puts the control messages that are due into the batch. It returns true if it has left
+// out an acknowledgement that is due, because the next Send can carry it.
 func (l *link) controls() (owes bool) {
 	t := &l.tx
 	if !l.own {
@@ -75,8 +75,8 @@ func (l *link) controls() (owes bool) {
 	if l.held.Load() {
 		l.hold()
 	}
-	// The flags are read before the count, so that a request that is executed afterwards sets ackNow
-	// again. While a request waits for a receive, no later request is executed.
+	// ackNow and starved are read before executed. A request that is executed between the two reads
+	// sets ackNow again. While a request waits for a receive, no later request is executed.
 	now, starves := l.ackNow.Swap(false), l.starved.CompareAndSwap(hungry, waiting)
 	executed := l.executed.Load()
 	switch {

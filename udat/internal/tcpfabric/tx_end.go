@@ -6,13 +6,13 @@ import (
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 )
 
-// leave sends what is due at the end of the queue pair, and ends this end's stream once this end
+// leave sends what is due when the queue pair ends, and closes the stream to the peer once this end
 // has disconnected. It reports whether the peer has ended its stream too.
 func (l *link) leave() (done bool) {
 	t := &l.tx
 	if !t.parted {
 		t.parted = true
-		l.part()
+		l.makeLastBatch()
 		l.linger = time.AfterFunc(partLimit, func() {
 			l.leaving.Store(true)
 			l.run()
@@ -36,10 +36,10 @@ func (l *link) leave() (done bool) {
 	return l.eof
 }
 
-// part makes the last batch. If payload in the batch is not copied to stage, the batch is cut off
-// before that payload, which must not be sent any more. Else an acknowledgement and a terminate are
-// added, if they are due.
-func (l *link) part() {
+// makeLastBatch makes the last batch. If some payload in the batch is not copied to stage, it must
+// not be sent any more, so the batch is cut off before it. Otherwise an acknowledgement and a
+// terminate message are added, if they are due.
+func (l *link) makeLastBatch() {
 	t := &l.tx
 	for i := t.first; i < len(t.parts); i++ {
 		if t.parts[i].kind != staged {

@@ -2,7 +2,7 @@ package tcpfabric
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// mark records which progress completes a request that has been sent.
+// mark records what must happen until a request that has been sent is done.
 type mark struct {
 	end    uint64        // the count at which the request is done: see doneBy
 	before numbers       // the counts before the request, to send it again
@@ -22,7 +22,7 @@ const (
 	byWriting               // when mark.end bytes have been written to the socket
 )
 
-// numbers are the counts that a request adds to.
+// numbers are counts of what has been sent, to which each request adds.
 type numbers struct {
 	count uint64 // requests, as the peer counts them
 	reads uint64 // reads and atomics

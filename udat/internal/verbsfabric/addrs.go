@@ -10,8 +10,8 @@ import (
 
 // This file finds the IP addresses of a port, and chooses the one that a connection uses.
 
-// netDev returns the interface of one of the port's addresses, or "" if the GID table does not name
-// the interface.
+// netDev returns the name of the interface that has addr, an address of the port. It returns "" if
+// the GID table does not name the interface.
 func (p *port) netDev(addr netip.Addr) string {
 	for _, e := range p.table {
 		if e.Addr() == addr {
@@ -23,7 +23,7 @@ func (p *port) netDev(addr netip.Addr) string {
 
 // findAddrs returns the port's IP addresses, best first. On RoCE they come from the GID table,
 // which also contains the addresses of VLANs. On other links, or if the table contains no address,
-// rdma_cm reports which of the host's addresses map to the port. Link-local addresses of the GID
+// rdma_cm says which of the host's addresses belong to the port. Link-local addresses of the GID
 // table are left out, because the host may not have them.
 func (p *port) findAddrs() []netip.Addr {
 	var addrs []netip.Addr
@@ -103,8 +103,9 @@ func (p *port) owns(ch *cverbs.EventChannel, addr netip.Addr) bool {
 	return id.BindAddr(netip.AddrPortFrom(addr, 0)) == nil && id.Device() == p.device && id.Port() == p.num
 }
 
-// sourceFor returns the local address for a destination. Both are of one IP family. If the port has
-// such addresses on several interfaces, the host's routes decide.
+// sourceFor returns the local address for a destination. It is of the destination's IP family. If
+// the port has addresses of this family on several interfaces, the host's routes decide which one
+// it is.
 func (p *port) sourceFor(dst netip.Addr) (netip.Addr, bool) {
 	fits := func(a netip.Addr) bool { return a.Is4() == dst.Is4() && (a.Zone() != "") == dst.IsLinkLocalUnicast() }
 	if i := slices.IndexFunc(p.addrs, fits); i >= 0 {
@@ -135,9 +136,9 @@ func routeSource(dst netip.Addr) netip.Addr {
 	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
 }
 
-// use makes the port use addr and, if there is one, an address of the other family on the same
-// interface. It returns false if the port does not have addr. A link-local addr need not have a
-// zone.
+// A call of use restricts the port to addr and one address of the other IP family on the same
+// interface, if there is one. It returns false if the port does not have addr. A link-local addr
+// need not have a zone.
 func (p *port) use(addr netip.Addr) bool {
 	all := slices.Clone(p.addrs)
 	for _, e := range p.table {

@@ -32,8 +32,8 @@ func (q *cq) Decorate(decorator fabric.CQ) {
 }
 
 // If the device cannot resize completion queues, CreateCQ makes them larger than requested, so that
-// they can serve more streams later: fixedFactor times the depth, and at least fixedMinimum
-// entries.
+// more queue pairs can use them later. It multiplies the depth by fixedFactor, and makes at least
+// fixedMinimum entries.
 const (
 	fixedFactor  = 4
 	fixedMinimum = 4096
@@ -92,7 +92,7 @@ func (q *cq) Wait(deadline time.Time) (bool, error) {
 
 func (q *cq) Wake() { q.ch.Wake() }
 
-// Resize grows the queue. It never shrinks the queue, because not every device can.
+// Resize can grow the queue. It never shrinks the queue, because not every device can.
 func (q *cq) Resize(depth int) error {
 	if err := q.dev.checkDepth(depth); err != nil {
 		return err

@@ -77,7 +77,7 @@ func open(p port, opts fabric.Options, async func(fabric.AsyncEvent)) (d *device
 	return d, nil
 }
 
-// remember records that v is the verbs object of the object o, because asynchronous events name v.
+// remember records that the object o has the verbs object v. Asynchronous events name v.
 func remember[V comparable, O any](d *device, objects *map[V]O, v V, o O) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -165,7 +165,8 @@ func (d *device) readAsync(stop context.Context) {
 	}
 }
 
-// asyncKinds are the events that are reported to the owner of an object.
+// asyncKinds lists the verbs events that are reported to the owner of an object, each with the kind
+// that the owner receives.
 var asyncKinds = map[cverbs.AsyncEventType]fabric.AsyncKind{
 	cverbs.AsyncCQErr:   fabric.AsyncCQError,
 	cverbs.AsyncQPFatal: fabric.AsyncQPFatal, cverbs.AsyncQPReqErr: fabric.AsyncQPFatal,

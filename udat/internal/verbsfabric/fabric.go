@@ -7,8 +7,8 @@
 //
 // Each open device has two goroutines, which park in Go's poller. The goroutine of package cm reads
 // the connection manager's events and calls every handler. The other goroutine reads the
-// asynchronous events and passes them to the first. A soft-RoCE device has a third goroutine, which
-// reads changes of routes. Package soft supplies what software devices lack.
+// asynchronous events and passes them to the goroutine of package cm. A soft-RoCE device has a
+// third goroutine, which reads changes of routes. Package soft supplies what software devices lack.
 package verbsfabric
 
 import (
@@ -40,7 +40,8 @@ func New() *Fabric { return new(Fabric) }
 // Name returns "verbs".
 func (f *Fabric) Name() string { return "verbs" }
 
-// Devices lists the ports of all devices: port 1 under the device's own name, port n as "name/n".
+// Devices lists the ports of all devices. Port 1 has the device's own name. Any other port n has
+// the name "NAME/n", where NAME is the device's own name.
 func (f *Fabric) Devices() ([]fabric.DeviceInfo, error) {
 	devs, err := cverbs.Devices()
 	if err != nil {
@@ -115,7 +116,8 @@ func (f *Fabric) Open(name string, opts fabric.Options, async func(fabric.AsyncE
 	return d, nil
 }
 
-// inspectDevice describes every port of a device. Ports found before an error are valid.
+// inspectDevice describes every port of a device. If it returns an error, the ports that it returns
+// are valid too.
 func inspectDevice(dev cverbs.DeviceInfo) (ports []port, err error) {
 	ctx, err := cverbs.OpenDevice(dev.Name)
 	if err != nil {

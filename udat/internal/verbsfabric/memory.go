@@ -62,9 +62,9 @@ func (m *mr) RKey() uint32 { return m.v.RKey() }
 
 func (m *mr) Close() error { return errmap.Wrap(m.v.Close()) }
 
-// mw is a memory window of type 1: like DAT's RMR, it may be bound again at any time and is valid
-// in its whole protection domain. Neither is true of a window of type 2. Every device with type 2
-// also has type 1.
+// mw is a memory window of type 1. Like DAT's RMR, it may be bound again at any time, and it is
+// valid in its whole protection domain. Neither is true of a window of type 2. Every device with
+// type 2 also has type 1.
 type mw struct {
 	pd      *pd
 	v       *cverbs.MW

@@ -95,7 +95,8 @@ const (
 	vendorLoop = 0x6c6f6f // the device of lab/loopdev
 )
 
-// reach returns advice for a peer that does not answer on a transport.
+// reach returns advice for the case that a peer does not answer: what to check on the given
+// transport.
 func reach(transport string) string {
 	switch transport {
 	case "IB":
@@ -111,7 +112,7 @@ func reach(transport string) string {
 }
 
 // firstInline is the largest inline size, in bytes, that CreateQP requests. CreateQP halves the
-// size until the device accepts it. Package udat has a lower bound of its own, maxInlineWanted.
+// size until the device accepts it. Package udat requests less: maxInlineWanted.
 const firstInline = 256
 
 // fabricAttr derives the fabric's attributes from the device's.

@@ -13,8 +13,8 @@ import (
 )
 
 // minRNRTimer is the code of the time that a sender waits after "receiver not ready" before it
-// retries. 12 means 0.64 ms. rdma_cm would choose 655 ms, which is too long if the receiver is late
-// by only a moment.
+// retries. 12 means 0.64 ms. rdma_cm would choose 655 ms, which is too long if the receiver posts
+// its receive only a moment too late.
 const minRNRTimer = 12
 
 // qpPhase is the progress of a queue pair.
@@ -234,8 +234,8 @@ func (q *qp) setError() error {
 	return nil
 }
 
-// Close destroys the queue pair. A pending attempt to connect the queue pair then fails. An
-// established connection can only be disconnected and closed.
+// Close destroys the queue pair. A pending attempt to connect the queue pair then fails. A
+// connection that is established can still be disconnected and closed, but can do nothing else.
 func (q *qp) Close() error {
 	if err := q.v.Close(); err != nil {
 		return errmap.Wrap(err)
@@ -264,7 +264,7 @@ func (q *qp) Claim(dataCame func()) error {
 	return nil
 }
 
-// Unclaim ends the claim of an attempt that did not move the queue pair.
+// Unclaim ends the claim of an attempt whose queue pair is still in INIT.
 func (q *qp) Unclaim() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -274,8 +274,8 @@ func (q *qp) Unclaim() {
 	q.dataCame.Store(nil)
 }
 
-// Connect moves the queue pair through RTR to RTS with the path of id. The result moved reports
-// whether the queue pair has left INIT.
+// Connect moves the queue pair through RTR to RTS with the path of id. It also reports whether the
+// queue pair has left INIT, which may be so even after an error.
 func (q *qp) Connect(id *cverbs.CMID, in, out uint8) (moved bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/godat/godat/udat/internal/verbsfabric/errmap"
 )
 
-// srq is a shared receive queue. The device's queue has one more entry, because some devices refuse
-// a limit equal to the capacity.
+// srq is a shared receive queue. It has one entry more on the device than Depth returns, because
+// some devices refuse a limit equal to the capacity.
 type srq struct {
 	dev   *device
 	v     *cverbs.SRQ

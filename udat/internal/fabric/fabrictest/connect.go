@@ -45,8 +45,8 @@ func testConnect(t *testing.T, cfg Config) {
 	assert.Equal(t, b.conn.LocalAddr(), s.Addr())
 	exchange(a, b)
 	exchange(b, a)
-	a.quiet()
-	b.quiet()
+	a.noEvent()
+	b.noEvent()
 }
 
 // exchange sends a message.
@@ -87,7 +87,7 @@ func testConnectBadArguments(t *testing.T, cfg Config) {
 	_, err = n.dev.Listen(0, nil)
 	assert.ErrorIs(t, err, fabric.ErrInvalid)
 
-	// After all these errors the queue pair still connects.
+	// After all these errors the queue pair can still be connected.
 	e.connect(s, fabric.ConnectParams{})
 	r := s.request()
 	_, err = r.Accept(n.newEnd(settings{}).qp, fabric.AcceptParams{Private: make([]byte, attr.MaxAcceptData+1)}, e.on)
@@ -107,8 +107,8 @@ func pattern(n int) []byte {
 	return b
 }
 
-// contents fill private data with bytes that a fabric could mistake for its own length or marker,
-// if it stores its length or marker in the same field.
+// contents has functions that fill private data. The bytes look like the length or the marker that
+// a fabric may store in the same field.
 var contents = map[string]func(b []byte){
 	"counting":        func(b []byte) { copy(b, pattern(len(b))) },
 	"zeroes":          func(b []byte) { clear(b) },
@@ -126,8 +126,8 @@ func content(n int, fill func([]byte)) []byte {
 	return b
 }
 
-// exactly checks that private data from an end of this library has arrived unchanged.
-func exactly(t *testing.T, got []byte, padded bool, want []byte, what string) {
+// checkPrivate checks that private data from an end of this library has arrived unchanged.
+func checkPrivate(t *testing.T, got []byte, padded bool, want []byte, what string) {
 	t.Helper()
 	assert.Assert(t, bytes.Equal(got, want), "%s of %d bytes %x arrived as %d: %x", what, len(want), want, len(got), got)
 	assert.Assert(t, !padded, "%s of %d bytes is said to be padded", what, len(want))
@@ -145,12 +145,12 @@ func testPrivateData(t *testing.T, cfg Config) {
 		clear(sent) // the fabric has a copy
 		r := s.request()
 		got, padded := r.Private()
-		exactly(t, got, padded, up, "request")
+		checkPrivate(t, got, padded, up, "request")
 		sent = bytes.Clone(down)
 		b.accept(r, fabric.AcceptParams{Private: sent})
 		clear(sent)
 		ev := a.event(fabric.EventEstablished)
-		exactly(t, ev.Private, ev.Padded, down, "reply")
+		checkPrivate(t, ev.Private, ev.Padded, down, "reply")
 		assert.Equal(t, len(b.event(fabric.EventEstablished).Private), 0)
 		for _, e := range []*end{a, b} {
 			assert.NilError(t, e.conn.Close())
@@ -179,7 +179,7 @@ func testRejectByConsumer(t *testing.T, cfg Config) {
 		a.connect(s, fabric.ConnectParams{}) // with the same queue pair each time, which a reject does not change
 		assert.NilError(t, s.request().Reject(data, true))
 		ev := a.event(fabric.EventPeerRejected)
-		exactly(t, ev.Private, ev.Padded, data, "reject")
+		checkPrivate(t, ev.Private, ev.Padded, data, "reject")
 		assert.NilError(t, a.conn.Close())
 	}
 	for size := range attr.MaxRejectData + 1 {
@@ -193,8 +193,7 @@ func testRejectByConsumer(t *testing.T, cfg Config) {
 	}
 }
 
-// A reject that does not come from a consumer may have data too. The length of that data is not
-// known.
+// A reject may carry data even if no consumer has sent it. The length of that data is not known.
 func testRejectOtherwise(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	s := n.listen()
@@ -202,14 +201,14 @@ func testRejectOtherwise(t *testing.T, cfg Config) {
 	a.connect(s, fabric.ConnectParams{})
 	assert.NilError(t, s.request().Reject(nil, false))
 	assert.Equal(t, len(a.event(fabric.EventRejected).Private), 0)
-	a.quiet()
+	a.noEvent()
 	assert.NilError(t, a.conn.Close())
 	a.connect(s, fabric.ConnectParams{})
 	assert.NilError(t, s.request().Reject([]byte("full"), false))
 	ev := a.event(fabric.EventRejected)
 	assert.Equal(t, string(bytes.TrimRight(ev.Private, "\x00")), "full")
 	assert.Equal(t, ev.Padded, len(ev.Private) > 4)
-	a.quiet()
+	a.noEvent()
 }
 
 func testNobodyListens(t *testing.T, cfg Config) {
@@ -220,7 +219,7 @@ func testNobodyListens(t *testing.T, cfg Config) {
 	a.connect(s, fabric.ConnectParams{})
 	ev := a.event(fabric.EventRejected)
 	assert.Assert(t, ev.Err != nil)
-	a.quiet()
+	a.noEvent()
 }
 
 func testUnreachable(t *testing.T, cfg Config) {
@@ -232,7 +231,7 @@ func testUnreachable(t *testing.T, cfg Config) {
 	a.connectTo(cfg.Unreachable, fabric.ConnectParams{})
 	ev := a.event(fabric.EventUnreachable)
 	assert.Assert(t, ev.Err != nil)
-	a.quiet()
+	a.noEvent()
 	// The queue pair can try elsewhere.
 	assert.NilError(t, a.conn.Close())
 	n.join(a, n.newEnd(settings{}))
@@ -254,7 +253,7 @@ func testManyRequests(t *testing.T, cfg Config) {
 		requests = append(requests, s.request())
 	}
 	for _, e := range ends {
-		e.quiet()
+		e.noEvent()
 	}
 	for _, r := range requests {
 		assert.NilError(t, r.Reject(nil, true))
@@ -306,8 +305,8 @@ func testRequestAnsweredOnce(t *testing.T, cfg Config) {
 	b.event(fabric.EventEstablished)
 }
 
-// If a requester gives up before the answer, Accept succeeds and an event reports the failure,
-// while Reject has no effect.
+// If a requester gives up before the answer, Accept succeeds, and an event then reports the
+// failure. Reject succeeds too, and has no effect.
 func testRequesterGone(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	s := n.listen()
@@ -319,21 +318,21 @@ func testRequesterGone(t *testing.T, cfg Config) {
 			a.connect(s, fabric.ConnectParams{})
 			r := s.request()
 			assert.NilError(t, a.conn.Close())
-			a.quiet() // a closed connection reports nothing; meanwhile the message arrives
+			a.noEvent() // a closed connection reports nothing; meanwhile the message arrives
 			if !accept {
 				assert.NilError(t, r.Reject([]byte("no"), true))
 				return
 			}
 			b.accept(r, fabric.AcceptParams{})
-			b.vain()
-			b.quiet()
+			b.failAccept()
+			b.noEvent()
 			assert.NilError(t, b.qp.SetError())
 			awaitOne(t, b.rcq, 1, fabric.StatusFlush)
 		})
 	}
 }
 
-// Each direction gets the smaller of what its two ends offer.
+// The read depth of each direction is the smaller of the depths that the two ends offer for it.
 func testReadDepths(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	if n.dev.Attr().MaxReadIn < 8 || n.dev.Attr().MaxReadOut < 8 {
@@ -361,8 +360,8 @@ func testReadDepths(t *testing.T, cfg Config) {
 	assert.Equal(t, out, uint8(2))
 }
 
-// A queue pair carries one connection or attempt at a time. Once it is in error, it cannot be
-// connected.
+// A queue pair can have only one connection, or attempt to connect, at a time. Once it is in error,
+// it cannot be connected.
 func testQPClaims(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	s := n.listen()

@@ -9,8 +9,8 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// Disconnect flushes this end's queue pair and notifies the peer. The peer's queue pair stays as it
-// is until the peer answers.
+// Disconnect flushes this end's queue pair and notifies the peer. The peer's queue pair stays
+// connected until the peer disconnects too.
 func testDisconnect(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	for _, active := range []bool{true, false} {
@@ -34,8 +34,8 @@ func testDisconnect(t *testing.T, cfg Config) {
 		a.event(fabric.EventDisconnected)
 		assert.NilError(t, a.conn.Disconnect())
 		assert.NilError(t, b.conn.Disconnect())
-		a.quiet()
-		b.quiet()
+		a.noEvent()
+		b.noEvent()
 		assert.NilError(t, a.conn.Close())
 		assert.NilError(t, b.conn.Close())
 		assert.ErrorIs(t, a.conn.Close(), fabric.ErrClosed)
@@ -57,7 +57,8 @@ func testDisconnectBoth(t *testing.T, cfg Config) {
 	}
 }
 
-// Disconnect before the answer ends the attempt. The handler still receives exactly one outcome.
+// A call of Disconnect before the peer has answered ends the attempt to connect. The handler still
+// receives exactly one outcome.
 func testDisconnectAttempt(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	s := n.listen()
@@ -70,8 +71,8 @@ func testDisconnectAttempt(t *testing.T, cfg Config) {
 	time.Sleep(grace)
 	b.accept(r, fabric.AcceptParams{})
 	a.event(fabric.EventFailed)
-	b.vain()
-	a.quiet()
+	b.failAccept()
+	a.noEvent()
 }
 
 // If the peer goes away in the middle of a transfer, every work request still completes once.
@@ -112,7 +113,7 @@ func testCloseInEveryState(t *testing.T, cfg Config) {
 	}
 	run("at once", func(t *testing.T, n *node, s *service, a, b *end) {
 		assert.NilError(t, a.conn.Close())
-		a.quiet()
+		a.noEvent()
 		select {
 		case r := <-s.requests:
 			assert.NilError(t, r.Reject(nil, false))
@@ -129,7 +130,7 @@ func testCloseInEveryState(t *testing.T, cfg Config) {
 		r := s.request()
 		assert.NilError(t, a.conn.Close())
 		assert.NilError(t, r.Reject(nil, false))
-		a.quiet()
+		a.noEvent()
 	})
 	run("accepted", func(t *testing.T, n *node, s *service, a, b *end) {
 		b.accept(s.request(), fabric.AcceptParams{})
@@ -148,8 +149,8 @@ func testCloseInEveryState(t *testing.T, cfg Config) {
 		flushed(t, a.rcq, 1)
 		b.event(fabric.EventDisconnected)
 		assert.NilError(t, b.conn.Close())
-		a.quiet()
-		b.quiet()
+		a.noEvent()
+		b.noEvent()
 	})
 	run("disconnecting", func(t *testing.T, n *node, s *service, a, b *end) {
 		b.accept(s.request(), fabric.AcceptParams{})
@@ -163,7 +164,7 @@ func testCloseInEveryState(t *testing.T, cfg Config) {
 			assert.Equal(t, ev.Kind, fabric.EventDisconnected)
 		case <-time.After(grace):
 		}
-		a.quiet()
+		a.noEvent()
 	})
 	run("with its queue pair gone", func(t *testing.T, n *node, s *service, a, b *end) {
 		b.accept(s.request(), fabric.AcceptParams{})
@@ -183,6 +184,6 @@ func testCloseInEveryState(t *testing.T, cfg Config) {
 		} else {
 			a.event(fabric.EventFailed)
 		}
-		b.vain()
+		b.failAccept()
 	})
 }

@@ -163,8 +163,7 @@ func (n *node) bindable() fabric.Access {
 // on is the end's connection handler.
 func (e *end) on(ev fabric.ConnEvent) { e.events <- ev }
 
-// event waits for the end's next connection event, and checks that the event is of the kind in the
-// parameter want.
+// event waits for the end's next connection event, and checks that its kind is want.
 func (e *end) event(want fabric.ConnEventKind) fabric.ConnEvent {
 	e.t.Helper()
 	select {
@@ -179,9 +178,9 @@ func (e *end) event(want fabric.ConnEventKind) fabric.ConnEvent {
 	}
 }
 
-// vain waits for the outcome of an accept whose requester has given up. On iWARP an accept succeeds
-// once the reply is sent, so the connection may be established and then end at once.
-func (e *end) vain() {
+// failAccept waits for the outcome of an accept whose requester has given up. On iWARP an accept
+// succeeds once the reply is sent, so the connection may be established and then end at once.
+func (e *end) failAccept() {
 	e.t.Helper()
 	if !e.iwarp() {
 		e.event(fabric.EventFailed)
@@ -201,8 +200,8 @@ func (e *end) vain() {
 	}
 }
 
-// quiet checks that no connection event comes within grace.
-func (e *end) quiet() {
+// noEvent checks that no connection event comes within the time grace.
+func (e *end) noEvent() {
 	e.t.Helper()
 	select {
 	case ev := <-e.events:
@@ -309,7 +308,7 @@ func (e *end) split(off, n, k int) (segs []fabric.SGE) {
 
 func (e *end) addr(off int) uint64 { return uint64(uintptr(unsafe.Pointer(&e.mem[off]))) }
 
-// send posts one send work request over mem[off:off+n].
+// send posts one send work request, whose memory is mem[off:off+n].
 func (e *end) send(wr fabric.SendWR, off, n int) {
 	e.t.Helper()
 	segs := e.split(off, n, 1)
@@ -328,7 +327,7 @@ func (e *end) recv(id uint64, off, n int) {
 	assert.Equal(e.t, k, 1)
 }
 
-// complete waits for n completions, by the queue's notifications.
+// complete waits for n completions. It arms the queue and sleeps until the queue notifies.
 func complete(t *testing.T, cq fabric.CQ, n int) []fabric.WC {
 	t.Helper()
 	wcs, err := await(cq, n, patience)

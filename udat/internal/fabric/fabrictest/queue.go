@@ -12,7 +12,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// soon returns the deadline d from now.
+// soon returns a deadline: the time that is d from now.
 func soon(d time.Duration) time.Time { return time.Now().Add(d) }
 
 func testCQWait(t *testing.T, cfg Config) {

@@ -10,7 +10,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// A batch of messages of many sizes and segments arrives in order.
+// A batch of messages arrives in order. The messages differ in size and in the number of segments.
 func testMessages(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	a, b := n.pair(settings{depth: 16, sges: 3})
@@ -52,7 +52,7 @@ func testMessages(t *testing.T, cfg Config) {
 	}
 }
 
-// Receives that were posted before the connection take the first messages, in order.
+// Receives that were posted before the connection existed receive the first messages, in order.
 func testEarlyReceives(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	a, b := n.newEnd(settings{}), n.newEnd(settings{})
@@ -70,8 +70,8 @@ func testEarlyReceives(t *testing.T, cfg Config) {
 	}
 }
 
-// A post of more requests than the queue has room for accepts those that fit, and returns
-// ErrQueueFull.
+// If a batch has more requests than the queue has room for, those that fit are accepted, and the
+// post returns ErrQueueFull.
 func testQueueFull(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	e := n.newEnd(settings{depth: 8})
@@ -154,7 +154,8 @@ func testAtomics(t *testing.T, cfg Config) {
 	}
 }
 
-// Immediate data is the same integer at both ends. A write with immediate data takes a receive.
+// Immediate data is the same integer at both ends. A write with immediate data consumes a receive
+// of the target.
 func testImmediate(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	if !n.dev.Attr().WriteImmediate {
@@ -250,8 +251,8 @@ func testTooLong(t *testing.T, cfg Config) {
 	}
 }
 
-// A send waits if there is no receive for it: for ever, or for as many retries as the device's
-// options say.
+// A send waits if there is no receive for it. It waits for ever, or for as many retries as the
+// device's options say.
 func testReceiverNotReady(t *testing.T, cfg Config) {
 	t.Run("for ever", func(t *testing.T) {
 		n := newNode(t, cfg, fabric.Options{})
@@ -399,7 +400,7 @@ func (e *end) shared(s fabric.SRQ, id uint64, off, n int) {
 	assert.Equal(e.t, k, 1)
 }
 
-// Two queue pairs take their receives from one queue.
+// Two queue pairs take their receives from one shared receive queue.
 func testSharedReceive(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	s := n.newSRQ(8)
@@ -434,8 +435,8 @@ func testSharedReceive(t *testing.T, cfg Config) {
 	assert.Assert(t, k >= 8 && k < len(wrs), "took %d", k)
 }
 
-// The limit event is raised once, when too few receives are left. The queue keeps its receives when
-// it grows.
+// The event AsyncSRQLimit is raised once, when too few receives are left. The queue keeps its
+// receives when it grows.
 func testSharedReceiveLimit(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	s := n.newSRQ(8)

@@ -37,7 +37,8 @@ func (f decorated) Open(name string, opts fabric.Options, async func(fabric.Asyn
 	if async != nil {
 		handler = func(ev fabric.AsyncEvent) { d.async(ev, async) }
 	}
-	// Events may come before Open has returned. They need d, but not yet d.Device.
+	// Asynchronous events may come before Open has returned. The handler uses d, but not d.Device,
+	// which is not set yet.
 	inner, err := f.Fabric.Open(name, opts, handler)
 	if err != nil {
 		return nil, err
@@ -54,9 +55,9 @@ type device struct {
 	objects map[any]any // maps the fabric's CQs, QPs and SRQs, which its asynchronous events name, to their decorators
 }
 
-// know records the decorator of an object. Asynchronous events then refer to the decorator instead
-// of the object.
-func (d *device) know(object, decorator any) {
+// setDecorator records the decorator of an object. Asynchronous events then refer to the decorator
+// instead of the object.
+func (d *device) setDecorator(object, decorator any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.objects[object] = decorator
@@ -99,7 +100,7 @@ func (d *device) CreateCQ(depth int) (fabric.CQ, error) {
 		return nil, err
 	}
 	c := &cq{inner, d}
-	d.know(inner, c)
+	d.setDecorator(inner, c)
 	return c, nil
 }
 
@@ -121,7 +122,7 @@ func (d *device) CreateQP(init fabric.QPInit) (fabric.QP, error) {
 		return nil, err
 	}
 	q := &qp{inner, d}
-	d.know(inner, q)
+	d.setDecorator(inner, q)
 	return q, nil
 }
 
@@ -140,8 +141,8 @@ func (d *device) Connect(q fabric.QP, p fabric.ConnectParams, on func(fabric.Con
 	})
 }
 
-// unwrap returns two forms of a queue pair: the result own is the object that rules refer to, and
-// inner is the fabric's own object.
+// unwrap returns two objects for a queue pair: the decorator, which rules refer to, and the object
+// of the decorated fabric. If q is not decorated, both are q.
 func (d *device) unwrap(q fabric.QP) (own any, inner fabric.QP) {
 	if w, ok := q.(*qp); ok {
 		return w, w.QP
@@ -149,17 +150,17 @@ func (d *device) unwrap(q fabric.QP) (own any, inner fabric.QP) {
 	return q, q
 }
 
-// connection makes a connection of queue pair q. The rules for ConnEvent apply to the events of the
-// connection.
+// connection calls fn, which makes a connection of queue pair q. The rules for ConnEvent apply to
+// the connection's events.
 func (d *device) connection(call Call, q any, on func(fabric.ConnEvent),
-	make func(func(fabric.ConnEvent)) (fabric.Conn, error)) (fabric.Conn, error) {
+	fn func(func(fabric.ConnEvent)) (fabric.Conn, error)) (fabric.Conn, error) {
 	handler := on
 	if on != nil {
 		handler = func(ev fabric.ConnEvent) {
 			d.s.do(ConnEvent, q, int(ev.Kind), func() error { on(ev); return nil })
 		}
 	}
-	inner, err := create(d.s, call, q, 0, func() (fabric.Conn, error) { return make(handler) })
+	inner, err := create(d.s, call, q, 0, func() (fabric.Conn, error) { return fn(handler) })
 	if err != nil {
 		return nil, err
 	}
@@ -198,7 +199,7 @@ func (p *pd) CreateSRQ(depth, maxSGE int) (fabric.SRQ, error) {
 		return nil, err
 	}
 	s := &srq{inner, p.d}
-	p.d.know(inner, s)
+	p.d.setDecorator(inner, s)
 	return s, nil
 }
 

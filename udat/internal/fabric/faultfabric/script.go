@@ -8,7 +8,7 @@
 //	dev, err := script.Wrap(fab).Open("mem0", opts, async)
 //	...
 //	hidden := script.On(faultfabric.Poll, cq).Drop()              // cq seems empty
-//	hidden.Stop()                                                 // and shows what has come
+//	hidden.Stop()                                                 // cq shows what has come
 //	script.On(faultfabric.Arm, cq).Times(1).Fail(err)             // the next Arm fails
 //	script.On(faultfabric.PostSend).Skip(2).Delay(time.Second)    // all posts are slow from the third on
 //	polls := script.On(faultfabric.Poll, cq).Count()              // polls.Calls(), polls.Last()
@@ -17,10 +17,10 @@
 // before it calls the fabric. While there is no rule, a call costs one more atomic load, and no
 // allocation.
 //
-// All methods are safe for concurrent use. The functions that Before and After run may call the
-// fabric, and may add and stop rules. A rule applies to calls that begin after it was added. A call
-// that is under way when the rule is stopped may still be affected. For Disconnect and ConnEvent
-// too, a rule names the queue pair: the object that CreateQP has returned.
+// All methods are safe for concurrent use. The functions that are passed to Before and After may
+// call the fabric, and may add and stop rules. A rule applies to calls that begin after it was
+// added. A call that is under way when the rule is stopped may still be affected. For Disconnect
+// and ConnEvent too, a rule names the queue pair: the object that CreateQP has returned.
 package faultfabric
 
 import (
@@ -88,7 +88,7 @@ type Script struct {
 	rules atomic.Pointer[[]*Rule] // the slice is replaced, never changed; nil: no rules
 }
 
-// Selection is a set of calls to make a rule for.
+// Selection is a set of calls for which a rule can be made.
 type Selection struct {
 	script *Script
 	call   Call
@@ -108,10 +108,10 @@ func (s *Script) On(call Call, objects ...any) Selection {
 // argument of each call.
 func (s Selection) With(args ...int) Selection { s.with = args; return s }
 
-// Skip leaves out the next n calls.
+// Skip makes the rule ignore the next n calls.
 func (s Selection) Skip(n int) Selection { s.skip = int64(n); return s }
 
-// Times selects only the next n calls, after those that Skip leaves out.
+// Times selects only the next n calls, after those that Skip makes the rule ignore.
 func (s Selection) Times(n int) Selection { s.times = int64(n); return s }
 
 // Count counts the calls and lets them pass.
@@ -136,7 +136,8 @@ func (s Selection) Drop() *Rule {
 	return s.add(effect{drop: true})
 }
 
-// Delay delays the calls by d. A delayed handler also delays all later events of its device.
+// Delay delays the calls by d. A delay of ConnEvent or Async also delays all later events of the
+// device.
 func (s Selection) Delay(d time.Duration) *Rule { return s.add(effect{delay: d}) }
 
 // Before calls f before each call, in the caller's goroutine.
@@ -222,7 +223,7 @@ type verdict struct {
 }
 
 // enter applies the rules to a call that begins. It waits for the rules' delays, and runs their
-// Before functions. If several rules fail or drop the call, the first decides.
+// Before functions. If several rules fail or drop the call, the first of them decides.
 func (s *Script) enter(call Call, object any, arg int) verdict {
 	rules := s.rules.Load()
 	if rules == nil {
@@ -256,20 +257,22 @@ func (v *verdict) leave() {
 	}
 }
 
-// do makes a call that returns nothing but an error.
-func (s *Script) do(call Call, object any, arg int, do func() error) error {
-	_, err := result(s, call, object, arg, struct{}{}, func() (struct{}, error) { return struct{}{}, do() })
+// do calls fn, which makes the call, unless a rule fails or drops the call.
+func (s *Script) do(call Call, object any, arg int, fn func() error) error {
+	_, err := result(s, call, object, arg, struct{}{}, func() (struct{}, error) { return struct{}{}, fn() })
 	return err
 }
 
-// create makes a call that returns an object. If a rule drops the call, it returns the zero value.
-func create[T any](s *Script, call Call, object any, arg int, make func() (T, error)) (T, error) {
+// create is like do, for a call that returns an object. If a rule drops the call, it returns the
+// zero value.
+func create[T any](s *Script, call Call, object any, arg int, fn func() (T, error)) (T, error) {
 	var none T
-	return result(s, call, object, arg, none, make)
+	return result(s, call, object, arg, none, fn)
 }
 
-// result makes a call that returns a value. If a rule drops the call, result returns ifDropped.
-func result[T any](s *Script, call Call, object any, arg int, ifDropped T, do func() (T, error)) (T, error) {
+// result is like do, for a call that returns a value. If a rule drops the call, it returns
+// ifDropped.
+func result[T any](s *Script, call Call, object any, arg int, ifDropped T, fn func() (T, error)) (T, error) {
 	v := s.enter(call, object, arg)
 	var value T
 	err := v.err
@@ -278,7 +281,7 @@ func result[T any](s *Script, call Call, object any, arg int, ifDropped T, do fu
 	case v.drop:
 		value = ifDropped
 	default:
-		value, err = do()
+		value, err = fn()
 	}
 	v.leave()
 	return value, err

@@ -5,10 +5,10 @@ import "fmt"
 // Control is the kind of a control message, which the device at one end sends to the device at the
 // other. Its value is in Header.Value.
 //
-// Each value except a hello's is a number of requests. The requests are the sends, writes, reads
-// and atomics of one end, counted from 1 in the order in which they are posted. A write with
-// immediate data counts as two: the write and the immediate data. If the receiver refuses a
-// request, the receiver ends the connection with a terminate message.
+// Each value except that of a ControlHello is a number of requests. The requests are the sends,
+// writes, reads and atomics of one end, counted from 1 in the order in which they are posted. A
+// write with immediate data counts as two: the write and the immediate data. If the receiver
+// refuses a request, the receiver ends the connection with a terminate message.
 type Control uint8
 
 // The control messages.
@@ -37,11 +37,10 @@ func (c Control) String() string {
 	return fmt.Sprintf("control message %d", c)
 }
 
-// Hello is the value of a ControlHello. From its highest bits on, it consists of 8 bits for the
-// version of the extension, 24 reserved bits, 16 bits for the largest segment (headers and payload)
-// that the sender can receive, and 16 reserved bits. This constant means version 1 and segments of
-// any size. An end that supports a later version must use version 1 with an end that supports only
-// version 1.
+// Hello is the value of a ControlHello. Its highest 8 bits are the version of the extension. Below
+// them are 24 reserved bits, 16 bits for the largest segment (headers and payload) that the sender
+// can receive, and 16 reserved bits. This constant means version 1 and segments of any size. An end
+// that supports a later version must use version 1 with an end that supports only version 1.
 const Hello uint64 = 1<<56 | MaxSegment<<16
 
 // minHelloSegment is the least segment that a hello may offer. It leaves room for 1 KiB of payload.

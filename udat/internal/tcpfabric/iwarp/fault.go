@@ -3,7 +3,7 @@ package iwarp
 import "fmt"
 
 // Fault is the reason in a terminate message. The decoders' errors wrap it. Its highest 4 bits are
-// the layer, the next 4 the type, and the lowest 8 the code.
+// the layer, the next 4 bits are the type, and the lowest 8 bits are the code.
 type Fault uint16
 
 // The faults that the RFCs name.

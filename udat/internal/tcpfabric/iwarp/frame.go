@@ -12,15 +12,16 @@ const (
 	MinMSS     = 128 // SegmentLimit replaces a smaller mss by this
 )
 
-// SegmentLimit returns the size of the largest segment whose frame has at most mss bytes and no
-// padding. If mss is less than MinMSS, it uses MinMSS.
+// SegmentLimit returns the size of the largest segment whose frame has no padding and at most mss
+// bytes. If mss is less than MinMSS, it uses MinMSS.
 func SegmentLimit(mss int) int {
 	frame := min(max(mss, MinMSS), lengthSize+MaxSegment+crcSize)
 	return frame - frame%4 - lengthSize - crcSize
 }
 
 // PayloadLimit returns how much payload a segment of op can have, if the segment has at most limit
-// bytes and its frame no padding. All segments of a message but the last should have that much.
+// bytes and its frame has no padding. All segments of a message except the last should have as much
+// payload.
 func PayloadLimit(op Opcode, limit int) int {
 	return limit - (lengthSize+limit)%4 - ddpSize(op)
 }
@@ -39,8 +40,8 @@ func padding(segment int) int { return -(lengthSize + segment) & 3 }
 func TrailerSize(segment int) int { return padding(segment) + crcSize }
 
 // PutTrailer writes into b what follows a segment of the given length, and returns the number of
-// bytes. b must have room for MaxTrailer bytes. The parameter sum is the Checksum of the length
-// field and the segment. If crc is false, the checksum field is 0.
+// bytes that it has written. b must have room for MaxTrailer bytes. The parameter sum is the
+// Checksum of the length field and the segment. If crc is false, the checksum field is 0.
 func PutTrailer(b []byte, segment int, sum uint32, crc bool) int {
 	pad := padding(segment)
 	*(*[MaxTrailer]byte)(b) = [MaxTrailer]byte{}

@@ -18,13 +18,13 @@ type Header struct {
 	// Untagged messages.
 	MSN uint32 // the number of the message in its queue
 	MO  uint32 // the offset of the payload in the message
-	// OpSendInv, OpSendSEInv: the key to invalidate. OpSendImm, OpSendSEImm: the immediate data.
-	// OpSend, OpSendSE, between two ends of this library: how many of the peer's requests have
-	// succeeded, modulo 2^32.
+	// Word is the key to invalidate (OpSendInv, OpSendSEInv) or the immediate data (OpSendImm,
+	// OpSendSEImm). In OpSend and OpSendSE, between two ends of this library, it is the number of the
+	// peer's requests that have succeeded, modulo 2^32.
 	Word uint32
 
-	// The receiver's memory. OpWrite, OpReadResponse: where the payload goes. OpReadRequest: what
-	// is read. OpAtomicRequest: the word.
+	// Key and Offset name memory of the receiver: the memory that the payload goes to (OpWrite,
+	// OpReadResponse), the memory to read (OpReadRequest), or the word (OpAtomicRequest).
 	Key    uint32
 	Offset uint64
 

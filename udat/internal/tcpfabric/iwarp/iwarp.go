@@ -59,7 +59,7 @@ const (
 	OpControl        Opcode = 15 // only this library: from device to device, no message of a program
 )
 
-// Queue is the number of an untagged queue. Each opcode has its own.
+// Queue is the number of an untagged queue. Each opcode of untagged messages belongs to one queue.
 type Queue uint32
 
 // The queues. The messages of a queue are numbered: the first is 1, and 0 follows 2^32-1.
@@ -107,7 +107,7 @@ var forms = [16]form{
 // Tagged reports whether messages of the opcode are tagged: they name the receiver's memory.
 func (o Opcode) Tagged() bool { return forms[o&15].tagged }
 
-// Queue returns the queue of an untagged opcode.
+// Queue returns the queue of an opcode whose messages are untagged.
 func (o Opcode) Queue() Queue { return forms[o&15].queue }
 
 // Solicited reports whether a message of the opcode asks for a solicited event.
@@ -140,7 +140,8 @@ func ddpSize(op Opcode) int {
 // MaxHeader is the size of the largest headers, including the frame's length field.
 const MaxHeader = lengthSize + untaggedSize + atomicRequestSize
 
-// Sizes of the parts of a frame: its length field, the headers of DDP and of RDMAP, its checksum.
+// Sizes of the parts of a frame: the length field, the headers of DDP and of RDMAP, and the
+// checksum.
 const (
 	lengthSize         = 2
 	taggedSize         = 14

@@ -64,7 +64,7 @@ type Setup struct {
 }
 
 // SetupSize returns the length of a request (or reply) that begins with the SetupHeaderSize bytes
-// of head. If head is shorter, SetupSize checks the bytes that are there and returns
+// of head. If head is shorter, SetupSize checks the bytes that head has, and returns
 // SetupHeaderSize. So the first byte can show that the peer does not use MPA.
 func SetupSize(head []byte, reply bool) (int, error) {
 	key := keyRequest

@@ -60,7 +60,7 @@ func (c *Capture) Connect() *Conn {
 	return n
 }
 
-// Send adds bytes that an end has written, in packets of at most mss bytes.
+// Send adds bytes that an end has written. It divides them into packets with at most mss bytes.
 func (n *Conn) Send(from int, stream []byte, mss int) {
 	n.c.mu.Lock()
 	defer n.c.mu.Unlock()

@@ -12,11 +12,11 @@ import (
 
 // Verdict is what tshark reports about a capture.
 type Verdict struct {
-	// Frames has a map of the fields of each frame, as tshark writes them. A key is the last part
-	// of the field's name; the keys of an atomic begin with "atomic.". If several frames share a
-	// packet, they share a map, with the values joined by commas.
+	// Frames has a map for each frame. The map has the frame's fields, with the values that tshark
+	// writes. A key is the last part of the field's name; the keys of an atomic begin with "atomic.".
+	// If several frames share a packet, they share a map, with the values joined by commas.
 	Frames []map[string]string
-	// Opcodes has the number of frames of each opcode of RDMAP.
+	// Opcodes maps each opcode of RDMAP to the number of its frames.
 	Opcodes map[string]int
 	// GoodCRC and BadCRC are the numbers of frames with a right and with a wrong checksum.
 	GoodCRC, BadCRC int
@@ -80,7 +80,8 @@ func (c *Capture) Judge(t *testing.T) Verdict {
 	return v
 }
 
-// run returns tshark's output. It disables protocols that guess what a payload is.
+// run runs tshark and returns its output. It disables the protocols that guess whether a payload is
+// theirs.
 func run(t *testing.T, path string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("tshark", append([]string{

@@ -31,10 +31,10 @@ type Conn struct {
 	local, remote netip.AddrPort
 }
 
-// later makes a call on the id that may take long, in a new goroutine. After the call, the
-// goroutine takes the lock. If the id is to be destroyed by that time, the goroutine destroys it.
-// Otherwise it passes the result to the function in the parameter then. The caller holds the lock.
-func (c *Conn) later(call func() error, then func(err error)) {
+// callLater runs call, a call on the id that may take long, in a new goroutine. After that, the
+// goroutine acquires the lock. If the connection wants its id destroyed by then, the goroutine
+// destroys the id. Otherwise it passes the result of call to onReturn. The caller holds the lock.
+func (c *Conn) callLater(call func() error, onReturn func(err error)) {
 	c.calling = true
 	c.m.calls.Go(func() {
 		err := call()
@@ -44,7 +44,7 @@ func (c *Conn) later(call func() error, then func(err error)) {
 		if c.destroyed {
 			c.m.destroy(c.id)
 		} else {
-			then(err)
+			onReturn(err)
 		}
 	})
 }
@@ -62,8 +62,8 @@ func (c *Conn) param(private []byte) cverbs.ConnParam {
 	}
 }
 
-// end ends an attempt. It destroys the id, ends the claim on the queue pair if the queue pair is
-// still in INIT, and returns the event to report.
+// end ends an attempt. It destroys the id and returns the event to report. If the queue pair is
+// still in INIT, another attempt may use it from then on.
 func (c *Conn) end(kind fabric.ConnEventKind, cause error) []fabric.ConnEvent {
 	return c.endWith(fabric.ConnEvent{Kind: kind, Err: cause})
 }
@@ -86,7 +86,7 @@ func (c *Conn) destroy() {
 	}
 }
 
-// drop destroys the id of a connection without an owner.
+// drop destroys the id of a connection that has no owner.
 func (c *Conn) drop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,7 +133,7 @@ func (c *Conn) ReadDepths() (in, out uint8) {
 	return c.in, c.out
 }
 
-// Awaits returns what an attempt waits for.
+// Awaits returns a text that says what an attempt waits for.
 func (c *Conn) Awaits() (what string, reached bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -151,8 +151,8 @@ func (c *Conn) Awaits() (what string, reached bool) {
 }
 
 // Disconnect moves the queue pair to the error state. It notifies the peer, or answers the peer's
-// disconnect. A disconnect that began here ends with EventDisconnected when the peer has answered;
-// a pending attempt ends with EventFailed.
+// disconnect. If this end disconnects first, the handler receives EventDisconnected when the peer
+// has answered. A pending attempt ends with EventFailed.
 func (c *Conn) Disconnect() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -185,7 +185,7 @@ func (c *Conn) leave() error {
 	// flushed. A closed queue pair needs no flush.
 	err := ignoreClosed(c.qp.SetError())
 	if c.m.noRoute(c.id) {
-		c.later(func() error { c.m.awaitRoute(c.id); return nil }, func(error) { c.id.Disconnect() })
+		c.callLater(func() error { c.m.awaitRoute(c.id); return nil }, func(error) { c.id.Disconnect() })
 		next = stLeaving
 	} else if e := c.id.Disconnect(); e != nil {
 		next = stOver // the other end was faster, or the device has gone: no answer will come

@@ -125,7 +125,7 @@ func (c *Conn) up(ev cverbs.CMEvent) []fabric.ConnEvent {
 	e := fabric.ConnEvent{Kind: fabric.EventEstablished}
 	if c.active {
 		if ev.Type == cverbs.CMEventEstablished {
-			// Here iWARP drivers report the depths of this end, not those of the peer.
+			// In this event iWARP drivers report the depths of this end, not those of the peer.
 			c.in, c.out = min(c.in, ev.InitiatorDepth), min(c.out, ev.ResponderResources)
 		}
 		e.Private, e.Padded = unpack(ev.PrivateData, toldLength(c.id, c.m.port.IWARP), c.m.port.IWARP)
@@ -142,7 +142,8 @@ func (c *Conn) peerLeft(ev cverbs.CMEvent) []fabric.ConnEvent {
 // InfiniBand, or the errno of every refusal on iWARP.
 func isConsumerReject(status int) bool { return status == cverbs.RejectConsumerDefined || status < 0 }
 
-// cmError returns the error of an event. For an event without a status it names the event's type.
+// cmError returns the error of an event. If the event has no status, the error names the event's
+// type.
 func cmError(ev cverbs.CMEvent) error {
 	if err := ev.Err(); err != nil {
 		return err

@@ -43,9 +43,9 @@ const (
 
 const numEvents = int(cverbs.CMEventTimewaitExit) + 1
 
-// table has the action for each state and event. Events of multicast never come to an id of the TCP
-// port space, and CONNECT_REQUEST comes with a new id, so both are ignored here. ADDR_CHANGE (a
-// bonding failover) is ignored too, because it breaks no connection by itself. The active end
+// table has the action for each state and event. The table ignores events of multicast, which never
+// come to an id of the TCP port space, and CONNECT_REQUEST, which comes with a new id. It also
+// ignores ADDR_CHANGE (a bonding failover), which breaks no connection by itself. The active end
 // learns of an accept by CONNECT_RESPONSE on InfiniBand and RoCE, and by ESTABLISHED on iWARP.
 var table = [numStates][numEvents]action{
 	stAddr: row(events{
@@ -90,8 +90,8 @@ var table = [numStates][numEvents]action{
 
 type events map[cverbs.CMEventType]action
 
-// row returns the actions of a state. The map special contains the actions of some events. For any
-// other event the action is actIgnore, or actRemoved if the event is the device's removal.
+// row returns the actions of a state. The parameter special has the actions for some events. For
+// any other event the action is actIgnore, or actRemoved if the event is the device's removal.
 func row(special events) (r [numEvents]action) {
 	for i := range r {
 		r[i] = actIgnore

@@ -100,7 +100,8 @@ func (c *Conn) resolve() error {
 	return nil
 }
 
-// giveUp ends an attempt for which there is no path. The handler receives EventUnreachable later.
+// giveUp ends an attempt for which there is no path. The event goroutine then passes
+// EventUnreachable to the handler.
 func (c *Conn) giveUp(cause error) {
 	c.state, c.destroyed = stOver, true
 	c.qp.Unclaim()
@@ -112,7 +113,7 @@ func (c *Conn) giveUp(cause error) {
 // until TCP is connected. The caller holds the lock.
 func (c *Conn) requestLater() {
 	param := c.param(c.private)
-	c.later(func() error { return c.id.Connect(param) }, func(err error) {
+	c.callLater(func() error { return c.id.Connect(param) }, func(err error) {
 		if err == nil || c.state != stRequested || c.anotherPort(err) {
 			return
 		}
@@ -122,13 +123,13 @@ func (c *Conn) requestLater() {
 	})
 }
 
-// maxPorts is how many times an attempt tries another local port.
+// maxPorts is how many times an attempt is repeated with another local port.
 const maxPorts = 4
 
-// anotherPort starts the attempt again and returns true, if its request failed with err because the
-// local port is in use. On iWARP the port is a TCP port, but rdma_cm chooses the port without
-// asking TCP. The new id gets another port, because the former id still occupies the first one. The
-// caller holds the lock.
+// If the request failed with err because the local port is in use, anotherPort starts the attempt
+// again and returns true. It does so at most maxPorts times. Otherwise it returns false. On iWARP
+// the port is a TCP port, but rdma_cm chooses the port without asking TCP. The new id gets another
+// port, because the former id still occupies the first one. The caller holds the lock.
 func (c *Conn) anotherPort(err error) bool {
 	former := c.id
 	inUse := errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EADDRINUSE)

@@ -8,7 +8,7 @@ import (
 )
 
 // The kernel may take any time to destroy an id. On Linux 6.1 it never finishes if the device has
-// lost a message of the id, see Device.NoRoute. This package waits for the kernel for at most the
+// lost a message of the id (see Device.NoRoute). This package waits for the kernel for at most the
 // times below. If the kernel finishes later, it still frees the id.
 const (
 	destroyTime   = time.Second     // to destroy one id
@@ -16,7 +16,7 @@ const (
 	DestroyAtOnce = 4               // ids that are destroyed at one time, because each blocks a thread
 )
 
-// destroyer makes calls on ids that may take a long time.
+// destroyer runs calls on ids, if these calls may take a long time.
 type destroyer struct {
 	dev   Device
 	calls sync.WaitGroup
@@ -28,8 +28,8 @@ func newDestroyer(dev Device) destroyer {
 	return destroyer{dev: dev, busy: make(chan struct{}, DestroyAtOnce), end: (*cverbs.CMID).Close}
 }
 
-// destroy destroys an id. It waits at most destroyTime until the id is destroyed. It does not wait
-// if the id is likely to need longer.
+// destroy destroys an id. It waits until the id is destroyed, but at most for destroyTime. If the
+// id is likely to need longer, it does not wait at all.
 func (d *destroyer) destroy(id *cverbs.CMID) {
 	noRoute := d.noRoute(id)
 	stuck := noRoute || len(d.busy) > DestroyAtOnce/2

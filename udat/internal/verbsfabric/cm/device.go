@@ -26,8 +26,8 @@ type Device interface {
 	Port() *Port
 	// Addrs returns the addresses to listen on. The port's own address comes first.
 	Addrs() []netip.Addr
-	// SourceFor returns the local address for a destination, if there is one of the destination's
-	// family.
+	// SourceFor returns the local address for a destination. It returns false if no address is of the
+	// destination's IP family.
 	SourceFor(dst netip.Addr) (netip.Addr, bool)
 	// NoRoute reports whether messages between the addresses have to wait, because there is no
 	// route for them.
@@ -44,10 +44,10 @@ type QP interface {
 	// Claim reserves the queue pair, in INIT, for an attempt. dataCame is called when data comes
 	// before the connection is established.
 	Claim(dataCame func()) error
-	// Unclaim ends the claim of an attempt that did not move the queue pair.
+	// Unclaim ends the claim of an attempt whose queue pair is still in INIT.
 	Unclaim()
-	// Connect moves the queue pair through RTR to RTS with the path of id. The result moved reports
-	// whether the queue pair has left INIT.
+	// Connect moves the queue pair through RTR to RTS with the path of id. It also reports whether the
+	// queue pair has left INIT, which may be so even after an error.
 	Connect(id *cverbs.CMID, in, out uint8) (moved bool, err error)
 	// Connected records that the driver itself has moved the queue pair to RTS, as iWARP drivers
 	// do.

@@ -45,7 +45,8 @@ func (m *Manager) read(stop context.Context) {
 		case err == nil:
 			m.dispatch(ev)
 		case !errors.Is(err, os.ErrDeadlineExceeded):
-			// Without connection events the device is unusable; posted functions still run.
+			// The device is unusable without connection events, so it counts as removed. Posted functions
+			// still run.
 			m.Removed()
 			time.Sleep(100 * time.Millisecond)
 		}

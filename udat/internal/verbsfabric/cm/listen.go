@@ -13,7 +13,7 @@ import (
 )
 
 // listener accepts requests for one port, on all addresses that the device uses. It listens on a
-// link-local address only if that is the device's own (first) address.
+// link-local address only if that is the first address, the device's own.
 type listener struct {
 	m    *Manager
 	on   func(fabric.Request)
@@ -25,8 +25,8 @@ type listener struct {
 }
 
 // kernelBacklog is the number of requests that the kernel queues for a listener until the event
-// goroutine reads them. It bounds a burst, not unanswered requests. It is the kernel's maximum
-// (net.rdma_ucm.max_backlog).
+// goroutine reads them. It limits only such requests, not all requests without an answer. It is the
+// kernel's maximum (net.rdma_ucm.max_backlog).
 const kernelBacklog = 1024
 
 func (m *Manager) Listen(port uint16, on func(fabric.Request)) (fabric.Listener, error) {
@@ -79,7 +79,7 @@ func (l *listener) listenOnce(port uint16) error {
 			l.ids = nil
 			return err
 		default:
-			// The address is unusable now (for example a tentative IPv6 address); the device's own
+			// The address is unusable now (for example a tentative IPv6 address). The device's own address
 			// still works.
 		}
 	}
@@ -170,7 +170,7 @@ func (l *listener) arrive(ev cverbs.CMEvent) {
 
 var errAnswered = fmt.Errorf("%w: the request has been answered", fabric.ErrClosed)
 
-// clampDepth limits a peer's depth to this device's.
+// clampDepth limits a peer's read depth to the limit of this device.
 func clampDepth(n uint8, limit int) uint8 { return uint8(min(int(n), max(limit, 0), 255)) }
 
 // Request is a connection request without an answer yet.

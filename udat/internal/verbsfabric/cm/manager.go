@@ -41,10 +41,12 @@ type handler interface{ Handle(ev cverbs.CMEvent) }
 // arriver is a handler whose id receives connection requests: a listener.
 type arriver interface{ arrive(ev cverbs.CMEvent) }
 
-// dropper is a connection without an owner, or an unanswered request. drop ends it.
+// dropper is a connection that has no owner, or a request without an answer. The method drop ends
+// it.
 type dropper interface{ drop() }
 
-// Shut makes the manager refuse new listeners and connections. It returns ErrInUse while any exist.
+// Shut makes the manager refuse new listeners and connections. It returns ErrInUse while there are
+// listeners or connections.
 func (m *Manager) Shut() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

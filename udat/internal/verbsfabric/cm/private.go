@@ -7,16 +7,16 @@ import (
 	"github.com/godat/godat/cverbs"
 )
 
-// How private data is sent.
+// This is how private data is sent.
 //
 // InfiniBand and RoCE carry private data in a field of fixed size, padded with zeroes, so the
 // length of the data is lost. Because the Consumer's data may fill the whole field, the length is
 // sent outside the field. Requests and replies have 32 option bits of enhanced connection
-// establishment (ECE), which a peer reads only if a vendor is named. An end of this library stores
-// a tag and the length in these bits, with vendor 0. It does so in every request, and in the reply
-// to a request that has a length. A reject has no option bits, but begins with a marker. If the
-// request had a length, the marker is 3 magic bytes and the length of the reject's data. Else it is
-// the marker of OpenFabrics DAPL.
+// establishment (ECE). Peers without this library read these bits only if the message also names a
+// vendor. An end of this library stores a tag and the length in these bits, with vendor 0. It does
+// so in every request, and in the reply to a request that has a length. A reject has no option
+// bits, but begins with a marker. If the request had a length, the marker is 3 magic bytes and the
+// length of the reject's data. Else it is the marker of OpenFabrics DAPL.
 //
 // The length is missing if the peer's program does not use this library, or if either end has a
 // kernel before 5.9. Then the whole field is reported as the private data, as OpenFabrics DAPL
@@ -26,8 +26,8 @@ const (
 	roomReply   = 196
 	roomReject  = 148
 
-	// iWARP's messages have room for 512 bytes, but the kernel stores a length of at most 255, which
-	// includes 4 bytes of the transport.
+	// The messages of iWARP have room for 512 bytes. But the kernel can store a length of at most 255,
+	// and 4 bytes of that length belong to the transport.
 	maxDataIWARP = 255 - 4
 )
 
@@ -77,9 +77,9 @@ func toldLength(id *cverbs.CMID, iwarp bool) int {
 	return int(e.Options & 0xFF)
 }
 
-// unpack returns the private data in a message's field, the parameter room. n is the length of the
-// data. If n is negative or too large, or if bytes other than 0 follow the data, unpack returns the
-// whole field, and the result padded is true.
+// unpack returns the private data in room, the field of a message. The parameter n is the length of
+// the data. If n is negative or too large, or if bytes other than 0 follow the data, unpack returns
+// the whole field and true.
 func unpack(room []byte, n int, iwarp bool) (data []byte, padded bool) {
 	switch {
 	case iwarp:

@@ -39,7 +39,7 @@ func Wrap(err error) error {
 	return join(sentinel, err)
 }
 
-// WrapPost is Wrap for errors of posts, where ENOMEM means that the queue is full.
+// WrapPost is like Wrap, for errors of posts. In these ENOMEM means that the queue is full.
 func WrapPost(err error) error {
 	if errors.Is(err, syscall.ENOMEM) {
 		return join(fabric.ErrQueueFull, err)
@@ -47,7 +47,7 @@ func WrapPost(err error) error {
 	return Wrap(err)
 }
 
-// WrapAddr is Wrap for errors of calls that have an address.
+// WrapAddr is like Wrap, for errors of calls that have an address as an argument.
 func WrapAddr(err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {

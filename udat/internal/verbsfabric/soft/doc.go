@@ -8,8 +8,8 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// owned is an object that may be embedded in a decorator. Own returns the object itself, even if it
-// is called on the decorator.
+// owned is an object that a decorator may embed. Own returns the object itself, even if it is
+// called on the decorator.
 type owned interface{ Own() any }
 
 // Device is a device with its verbs context.

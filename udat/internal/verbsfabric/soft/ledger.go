@@ -12,8 +12,9 @@ import (
 	"github.com/godat/godat/udat/internal/verbsfabric/errmap"
 )
 
-// ledger holds the posted requests of one queue, oldest first. The device's completions settle the
-// requests in any order; take returns the completions in posting order.
+// ledger holds the posted requests of one queue, oldest first. The device may complete the requests
+// in any order. The method settle records each completion, and take returns the completions in the
+// order in which the requests were posted.
 type ledger struct {
 	entries    []ledgerEntry // a ring, its length a power of two
 	head, tail uint32
@@ -150,7 +151,8 @@ func (a *account) postRecv(v *cverbs.QP, wrs []fabric.RecvWR, sges []fabric.SGE)
 	return n, err
 }
 
-// checkRecvs returns the index of the first receive that has segments outside sges, and an error.
+// checkRecvs returns an error if a receive has segments outside sges, and the index of the first
+// such receive.
 func checkRecvs(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
 	for i := range wrs {
 		if err := checkSegments(i, wrs[i].FirstSGE, wrs[i].NumSGE, sges); err != nil {
@@ -182,7 +184,8 @@ func refused(err error) bool {
 	return errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.EINVAL) || errors.Is(err, cverbs.ErrClosed)
 }
 
-// runnable returns a request in a form that the device can execute; its segments go to a.sges.
+// runnable returns a request in a form that the device can execute. It appends the segments of that
+// request to a.sges.
 func (a *account) runnable(w fabric.SendWR, sges []fabric.SGE) fabric.SendWR {
 	first := uint32(len(a.sges))
 	a.sges = appendFull(a.sges, sges[w.FirstSGE:w.FirstSGE+w.NumSGE])
@@ -210,8 +213,8 @@ func appendFull(out, sges []fabric.SGE) []fabric.SGE {
 	return out
 }
 
-// withSegments appends copies of receives to wrs, and their segments to out. A receive without
-// bytes gets one empty segment.
+// withSegments appends copies of some receives (the parameter from) to wrs, and their segments to
+// out. A receive without bytes gets one empty segment.
 func withSegments(wrs []fabric.RecvWR, out []fabric.SGE, from []fabric.RecvWR, sges []fabric.SGE) ([]fabric.RecvWR,
 	[]fabric.SGE) {
 	for _, w := range from {
@@ -225,8 +228,9 @@ func withSegments(wrs []fabric.RecvWR, out []fabric.SGE, from []fabric.RecvWR, s
 	return wrs, out
 }
 
-// fail makes later posts stay in the ledgers. Then it calls toError, which moves the queue pair to
-// ERR, so that the device flushes the requests that it has.
+// fail makes the account record later requests in the ledgers only, and not pass them to the
+// device. Then it calls toError, which moves the queue pair to ERR, so that the device flushes the
+// requests that it has.
 func (a *account) fail(toError func() error) error {
 	a.mu.Lock()
 	a.failed = true
@@ -291,7 +295,7 @@ func (t *tally) ended(a *account) {
 	t.kick()
 }
 
-// kick notifies the waiter of an armed queue, as the device would.
+// If the queue is armed, kick notifies its waiter, as the device would.
 func (t *tally) kick() {
 	if t.armed.Swap(false) {
 		t.fired.Store(true)

@@ -14,9 +14,10 @@ import (
 )
 
 // This file finds the connections of soft-RoCE that are lost because a link went down, or because
-// an address or a route was removed. They must be broken, because the driver of Linux 6.1 may
-// forget a request for which it finds no route, and then never resends the earlier requests. The
-// driver of Linux 7.2 breaks such connections itself, if the link has gone down.
+// an address or a route was removed. These connections must be broken, because the driver of Linux
+// 6.1 may forget a request for which it finds no route. It then never resends the requests that
+// were posted before that one. The driver of Linux 7.2 breaks such connections itself, if the link
+// has gone down.
 
 // Link is the network below a port of soft-RoCE.
 type Link struct {
@@ -64,7 +65,7 @@ func OpenRoutes() (Routes, error) {
 func (r Routes) Close() error { return r.file.Close() }
 
 // Watch calls schedule whenever routes may have been removed, and passes to it a function that
-// calls onRemoved. Until that function runs, Watch does not call schedule again. When stop is done,
+// calls onRemoved. It does not call schedule again until that function runs. When stop is done,
 // Watch closes r and returns.
 func (r Routes) Watch(stop context.Context, schedule func(func()), onRemoved func()) {
 	end := context.AfterFunc(stop, func() { r.file.Close() })

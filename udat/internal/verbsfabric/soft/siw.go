@@ -19,12 +19,12 @@ import (
 //   - an empty segment in a send, a read without a segment, and a fenced read stop the queue for
 //     good;
 //   - it has no queue of length 0;
-//   - it cannot create a queue whose memory starts at page 144 of what the process maps of
-//     the device: the device's library takes that offset for an error.
+//   - it cannot create a queue whose memory starts at page 144 of the memory that the process maps
+//     from the device, because the device's library mistakes that offset for an error.
 //
-// The types below decorate the device's own. Every request is posted signalled and in a form that
-// the device can execute. The ledger of each queue returns completions in posting order, and
-// flushes the requests that the device never completes.
+// The types below decorate the objects of such a device. Every request is posted signalled and in a
+// form that the device can execute. The ledger of each queue returns completions in posting order,
+// and flushes the requests that the device never completes.
 
 // siwDevice decorates a device of soft-iWARP.
 type siwDevice struct {
@@ -32,8 +32,8 @@ type siwDevice struct {
 	filler *cverbs.CQ
 }
 
-// fillerDepth is the depth of the filler, a completion queue with 1 MiB of memory. In the memory
-// that the process maps of the device, the filler covers page 144.
+// fillerDepth is the depth of the filler, a completion queue that is never used and has 1 MiB of
+// memory. In the memory that the process maps from the device, the filler covers page 144.
 const fillerDepth = 32 << 10
 
 // NewSIW decorates a device of soft-iWARP. It creates the filler before any other queue, so that
