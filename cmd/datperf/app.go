@@ -27,8 +27,8 @@ type app struct {
 	stderr io.Writer
 }
 
-// output is standard output. It keeps the first error of a write. If a write has failed, run
-// returns statusFailed.
+// output is standard output. The field err is the first error of a write. If it is set, the
+// function run returns statusFailed.
 type output struct {
 	io.Writer
 	err error

@@ -7,7 +7,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// The flags that name a file that a command reads, and the flags that name a file that it writes.
+// readFlags are the flags that name a file that a command reads. writtenFlags are the flags that
+// name a file that a command writes.
 var (
 	readFlags    = []string{"secret", "hosts"}
 	writtenFlags = []string{"json", "csv", "markdown", "html", "ndjson"}

@@ -11,8 +11,8 @@ package blocker
 
 import "time"
 
-// For is how long a thread should block at most before its goroutine parks instead. It bounds how
-// long other goroutines may wait for the P that the thread keeps. It is 4 ms because the kernel's
-// scheduler tick comes sooner than that, so a wait need not set the hardware timer. That saves 6 to
-// 8% of an event wait in a virtual machine.
+// For is the longest time for which a thread should block. Then its goroutine parks instead. This
+// limits how long other goroutines wait for the P that the thread keeps. The time is 4 ms because
+// the kernel's scheduler tick comes sooner than that, so a wait need not set the hardware timer.
+// That saves 6 to 8% of an event wait in a virtual machine.
 const For = 4 * time.Millisecond

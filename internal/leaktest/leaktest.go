@@ -63,8 +63,8 @@ func counted(list []string) []string {
 	return once
 }
 
-// left waits, but no longer than limit, until the goroutines have ended and only descriptors in
-// initial are open. It returns the goroutines and descriptors that remain.
+// left waits until the goroutines have ended and only descriptors in initial are open. It waits no
+// longer than limit. It returns the goroutines and descriptors that remain.
 func left(initial []string, limit time.Duration) (list []string) {
 	for until := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
 		list = append(goroutines(), slices.DeleteFunc(more(descriptors(), initial), func(descriptor string) bool {
@@ -76,9 +76,9 @@ func left(initial []string, limit time.Duration) (list []string) {
 	}
 }
 
-// goroutines returns the stacks of all goroutines except the caller's, the excused ones, and those
-// that never end by design: the goroutines of os/signal, and cverbs's goroutine that watches for
-// the removal of devices.
+// goroutines returns the stacks of all goroutines except the caller, those that Excuse has
+// excluded, and those that never end by design: the goroutines of os/signal, and cverbs's goroutine
+// that watches for the removal of devices.
 func goroutines() []string {
 	buf := make([]byte, 16<<20)
 	all := strings.Split(strings.TrimSpace(string(buf[:runtime.Stack(buf, true)])), "\n\n")

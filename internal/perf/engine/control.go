@@ -39,7 +39,7 @@ const (
 // correct client waits for an answer before it has sent that many messages.
 const maxQueued = 8
 
-// answerTime bounds the wait for an answer if no measurement runs meanwhile.
+// answerTime is how long an end waits for an answer while no measurement runs.
 const answerTime = 90 * time.Second
 
 // message is one line of JSON on the control connection. Kind determines which fields are set.
@@ -285,7 +285,7 @@ func (k *control) judge(m message, kinds ...string) error {
 	return fmt.Errorf("the %s sent %q, expected %q: different versions of datperf?", k.peer, m.Kind, kinds)
 }
 
-// errStopped is the error of a wait for a message that the stop channel ended.
+// errStopped is the error of a wait that ended because the stop channel was closed.
 var errStopped = errors.New("stopped")
 
 // How long a server waits for a client's hello, and for the client's next case.
@@ -303,8 +303,8 @@ func answerPlain(conn net.Conn, err error) {
 	io.CopyN(io.Discard, conn, strangerLimit)
 }
 
-// greet sends a client's hello and returns the facts in the server's welcome. The caller sets the
-// fields of hello that are its own.
+// greet sends a client's hello and returns the facts in the server's welcome. It sets the kind,
+// magic and protocol of the hello. The caller sets the other fields.
 func (k *control) greet(ctx context.Context, patience time.Duration, hello message, warn func(text string)) (
 	*result.Facts, error) {
 	hello.Kind, hello.Magic, hello.Protocol = msgHello, magic, Protocol

@@ -9,9 +9,10 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// link is one end of a case's connections. Package udat and package cverbs, the layers, each have
-// an implementation. The same loops run over both, so that two runs differ only by the cost of the
-// layer. After connecting, only one goroutine may call the methods that post and poll.
+// link is one end of a case's connections. There are two implementations, called layers: one over
+// package udat and one over package cverbs. The same loops run over both, so that two runs differ
+// only by the cost of the layer. After connecting, only one goroutine may call the methods that
+// post and poll.
 type link interface {
 	memory() remote     // address and key of this end's memory, for the peer
 	bytes() []byte      // this end's memory

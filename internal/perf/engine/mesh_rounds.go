@@ -2,7 +2,8 @@ package engine
 
 import "github.com/godat/godat/internal/perf/result"
 
-// route is a measurement from one host to another. Both are indices in Mesh.Hosts.
+// route is a measurement from one host to another. The fields are the indices of the hosts in
+// Mesh.Hosts.
 type route struct{ from, to int }
 
 // step is a set of routes that are measured at the same time.

@@ -15,9 +15,12 @@ import (
 // perftestShape describes how one of perftest's programs synchronizes with its peer around the
 // measurement.
 type perftestShape struct {
-	before, after int  // extra exchanges of the first queue pair: before that of all, and after connecting
-	report        bool // it exchanges figures after the measurement
-	silent        bool // it sends nothing at the end
+	// Each end sends the description of its first queue pair before times before the exchange of all
+	// queue pairs, and after times after connecting.
+	before, after int
+
+	report bool // it exchanges figures after the measurement
+	silent bool // it sends nothing at the end
 }
 
 // shapeOf returns the shape of the program for the case's test and mode.

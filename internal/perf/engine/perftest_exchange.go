@@ -16,8 +16,8 @@ import (
 	"github.com/godat/godat/cverbs"
 )
 
-// perftestVersion is the version of perftest that this end claims to be, the one in Debian 12. If
-// both ends sent 6.28 or more, they would negotiate further settings.
+// perftestVersion is the version of perftest that this end claims to be. It is the version in
+// Debian 12. If both ends sent 6.28 or more, they would negotiate further settings.
 const perftestVersion = "6.06"
 
 // Versions of perftest that datperf can talk to. 5.70 is the oldest version that newer versions

@@ -68,7 +68,8 @@ func parks(c *result.Case) bool {
 	return c.Poll == result.Event || c.Poll == result.Adaptive && c.Layer == result.UDAT
 }
 
-// begin counts the calling loop as a spinner, if the case makes it spin, until end is called.
+// begin adds the calling loop to the spinners, if the case makes it spin. The returned function
+// removes the loop from the spinners.
 func (s *spin) begin(c *result.Case) (end func()) {
 	if parks(c) {
 		return func() {}

@@ -106,7 +106,8 @@ func (w *worker) take() ([]done, error) {
 	return w.done[:n], w.sh.err() // checks sh.err for a loop that never waits long
 }
 
-// errNoMore is the error of a wait for a message if the peer has already sent all its messages.
+// errNoMore is the error of a wait for a message when none will come, because the peer has sent all
+// its messages.
 var errNoMore = errors.New("no more messages")
 
 // relax is called after every empty poll. After some of the polls it yields or sleeps.

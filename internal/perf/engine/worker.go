@@ -63,9 +63,9 @@ func newWorker(c *result.Case, lay layout, l link, sh *shared, initiates bool, f
 // now returns nanoseconds since the case began, from the monotonic clock.
 func (w *worker) now() int64 { return int64(time.Since(w.base)) }
 
-// failed returns the error to report instead of err. If the case is aborted within 100 ms, err is a
-// consequence, and failed returns the error with which the case was aborted. Otherwise it returns
-// err.
+// failed returns the error to report instead of err. It waits up to 100 ms for the case to be
+// aborted. If the case is aborted, err is a consequence, and failed returns the error with which
+// the case was aborted. Otherwise it returns err.
 func (w *worker) failed(err error) error {
 	for range 20 {
 		if told := w.sh.err(); told != nil {
@@ -141,7 +141,7 @@ func (w *worker) repostAt() int {
 func (w *worker) postReceives(qp int) error {
 	n := w.repost[qp]
 	w.repost[qp] = 0
-	// Receives complete in posting order, so the slots to post again begin with the one used
+	// Receives complete in posting order, so the slots to post again begin with the slot that was used
 	// longest ago.
 	slot := w.rxSlot[qp]
 	w.rxSlot[qp] += uint64(n)

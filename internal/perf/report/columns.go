@@ -76,8 +76,8 @@ var bandwidthColumns = slices.Concat(what, []column{
 	{"Mops/s", 8, "", 0, func(_ *result.Run, s *result.Stream) string { return number(s.OpsS/1e6, 4) }},
 })
 
-// columnsOf returns the columns of the table for a mode. It leaves out a column if all cases have
-// the usual value there.
+// columnsOf returns the columns of the table for a mode. It leaves out a column in which all cases
+// have the usual value.
 func columnsOf(cases []result.Case, mode string) (all []column) {
 	columns := bandwidthColumns
 	if mode == result.Latency {
@@ -93,7 +93,8 @@ func columnsOf(cases []result.Case, mode string) (all []column) {
 	return all
 }
 
-// narrow leaves out spare columns until the others fit into a line.
+// narrow removes columns until the others fit into a line. It begins with the column whose field
+// spare is largest, and keeps the columns whose spare is 0.
 func narrow(columns []column) []column {
 	for {
 		wide, least := -1, -1

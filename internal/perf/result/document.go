@@ -30,7 +30,8 @@ type Document struct {
 	Mesh *Mesh `json:"mesh,omitempty"` // results of datperf mesh
 }
 
-// NewDocument returns a document without results, which a datperf of that version begins now.
+// NewDocument returns a document without results. The document begins now, and the parameter
+// version is that of datperf.
 func NewDocument(version string) *Document {
 	return &Document{Schema: Schema, Version: version, Started: time.Now().UTC().Truncate(time.Second), Units: Units,
 		Runs: []Run{}}

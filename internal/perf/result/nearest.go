@@ -7,7 +7,8 @@ import (
 )
 
 // OneOf returns an error that names the flag and its values, unless value is one of them. The
-// caller must pass the text of the flag: in a Case, rc and cm are empty.
+// argument value must be the text of the flag. The fields of a Case do not always contain that
+// text: rc and cm become "" there.
 func OneOf(flag, value string, of []string) error {
 	if slices.Contains(of, value) {
 		return nil
