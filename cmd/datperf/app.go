@@ -74,7 +74,7 @@ var errMissed error = &statusError{statusMissed}
 var stamped string
 
 // buildVersion returns the stamped version. If the program is not stamped, it returns the module's
-// version, and without a module's version the commit of the build.
+// version. If the module has no version either, it returns the commit of the build.
 func buildVersion() string {
 	if stamped != "" {
 		return stamped

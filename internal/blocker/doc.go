@@ -1,6 +1,7 @@
 // Package blocker blocks a thread in the kernel until a descriptor is ready. A blocked thread wakes
-// sooner than a goroutine in Go's poller, which needs a processor (P) first. But the blocked thread
-// keeps its P, so few threads may block at a time, and not for long.
+// sooner than a goroutine that waits in Go's poller, because such a goroutine first needs a
+// processor (P). But the blocked thread keeps its P, so few threads may block at a time, and not
+// for long.
 //
 //	if b := blocker.Take(); b != nil {
 //		fds := [2]unix.PollFd{1: {Fd: fd, Events: unix.POLLIN}}

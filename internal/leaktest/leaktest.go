@@ -141,9 +141,9 @@ func descriptors() []string {
 }
 
 // keptDescriptors lists the descriptors that stay open by design. For each device, librdmacm keeps
-// a context open, and with the context its event channel. If CMID.Context has returned that
-// context, cverbs keeps an epoll descriptor that waits for the context's events. cverbs also keeps
-// the eventfds that wake blocked threads.
+// a context open, and also the context's event channel. If CMID.Context has returned that context,
+// cverbs keeps an epoll descriptor that waits for the context's events. cverbs also keeps the
+// eventfds that wake blocked threads.
 func keptDescriptors() []string {
 	list, _ := filepath.Glob("/dev/infiniband/uverbs*")
 	for range list {

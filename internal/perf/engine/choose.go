@@ -108,7 +108,7 @@ func chooseFrom(all []udat.ProviderInfo, name string, local netip.Addr) (choice,
 	return choice{}, noDevice(all)
 }
 
-// useGID makes the device use the given entry of its GID table, and the entry's address.
+// useGID selects the given entry of the device's GID table, and the address in that entry.
 func (c *choice) useGID(given *result.Knob) error {
 	if given == nil {
 		return nil

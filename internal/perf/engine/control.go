@@ -27,16 +27,17 @@ const Protocol = 7
 // magic is part of the first message of each end. It distinguishes datperf from other programs.
 const magic = "datperf"
 
-// Limits on a message, in bytes. strangerLimit is for a client before its hello, clientLimit for a
-// client after its hello, and serverLimit for a server, whose results contain distributions.
+// Limits on a message, in bytes. strangerLimit applies to a client before its hello. clientLimit
+// applies to a client after its hello. serverLimit applies to a server, whose results contain
+// distributions.
 const (
 	strangerLimit = 16 << 10
 	clientLimit   = 128 << 10
 	serverLimit   = 1 << 20
 )
 
-// maxQueued is the largest number of a client's messages that the server has not processed. A
-// correct client waits for an answer before it has sent that many messages.
+// maxQueued is how many messages of a client may wait until the server processes them. A correct
+// client waits for an answer before it has sent that many messages.
 const maxQueued = 8
 
 // answerTime is how long an end waits for an answer while no measurement runs.

@@ -12,8 +12,8 @@ import (
 // counters of its network device begin with NetDevice or Ethtool.
 type Counters map[string]int64
 
-// Prefixes of the names of a network device's counters: NetDevice for the kernel's statistics of
-// the device, Ethtool for the statistics of its driver.
+// Prefixes of the names of a network device's counters. The kernel's statistics of the device have
+// the prefix NetDevice. The statistics of the device's driver have the prefix Ethtool.
 const (
 	NetDevice = "netdev_"
 	Ethtool   = "ethtool_"
