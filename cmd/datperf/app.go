@@ -51,7 +51,8 @@ func (e *usageError) Unwrap() error { return e.err }
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
-// statusError makes the program exit with a status. The command worked and has printed its outcome.
+// statusError is the error of a command that worked and has printed its outcome, but must exit with
+// the given status.
 type statusError struct{ status int }
 
 func (e *statusError) Error() string { return fmt.Sprintf("status %d", e.status) }

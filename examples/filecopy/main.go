@@ -252,8 +252,8 @@ func send(device, name string, to netip.AddrPort) error {
 		to := ring
 		to.TargetAddress += uint64(i * slot)
 		to.SegmentLength = uint64(n)
-		// One doorbell for the write and the Send. Both suppress their completions, because the
-		// receiver's credit shows that both are done.
+		// The write and the Send are posted with one doorbell. Both suppress their completions, because
+		// the receiver's credit shows that both are done.
 		ops := []udat.Op{{Kind: udat.OpRDMAWrite, IOV: []udat.LMRTriplet{e.mem.Triplet(i*slot, n)}, Remote: to},
 			e.message(i, uint64(n))}
 		ops[0].Flags, ops[1].Flags = udat.CompletionSuppress, udat.CompletionSuppress

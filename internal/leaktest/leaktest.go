@@ -97,8 +97,8 @@ func name(stack string) string {
 }
 
 // Excuse finds the goroutines whose stacks now contain one of the functions, excludes them from all
-// later checks, and returns their number. It is for a test whose system calls the kernel blocks for
-// minutes.
+// later checks, and returns their number. It is for a test in which the kernel blocks system calls
+// for minutes.
 func Excuse(functions ...string) (n int) {
 	for _, stack := range goroutines() {
 		if slices.ContainsFunc(functions, func(f string) bool { return strings.Contains(stack, f+"(") }) {

@@ -19,7 +19,7 @@ import (
 
 const role = "GODAT_EXAMPLE" // environment variable that is set in processes that run the example
 
-// Patience is how long a process may run before it is killed, long enough for a slow machine.
+// Patience is how long a process may run before it is killed. It is long enough for a slow machine.
 const Patience = 60 * time.Second
 
 // Main runs the example if Start has started this process. Otherwise it runs the tests.

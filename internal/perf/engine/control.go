@@ -289,7 +289,8 @@ func (k *control) judge(m message, kinds ...string) error {
 // errStopped is the error of a wait that ended because the stop channel was closed.
 var errStopped = errors.New("stopped")
 
-// How long a server waits for a client's hello, and for the client's next case.
+// helloTime is how long a server waits for a client's hello. idleTime is how long it waits for the
+// client's next case.
 const (
 	helloTime = 20 * time.Second
 	idleTime  = 10 * time.Minute

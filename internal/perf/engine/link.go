@@ -31,9 +31,9 @@ type link interface {
 	// receive posts n receives into consecutive slots. The parameter slot is the first of them.
 	receive(qp int, slot uint64, n int) error
 	// poll stores completions in done and returns their number; it does not block. If there are none,
-	// it polls again. The parameter polls limits the number of these polls, including the first. wait
-	// blocks until there is a completion or the timeout has passed. The methods poll and wait return
-	// an error for a failed completion.
+	// it tries again. The parameter polls is the largest number of tries. wait blocks until there is a
+	// completion or the timeout has passed. The methods poll and wait return an error for a failed
+	// completion.
 	poll(done []done, polls int) (int, error)
 	wait(done []done, timeout time.Duration) (int, error)
 

@@ -65,7 +65,7 @@ func (s step) reversed() step {
 	return back
 }
 
-// tournament returns the rounds of a round-robin tournament by the circle method: each two hosts
+// tournament returns the rounds of a round-robin tournament by the circle method: every two hosts
 // meet once, and no host is in two pairs of a round. The last host stays in place while the others
 // rotate. With an odd number of hosts the last place is empty, and the host paired with it rests.
 func tournament(n int) (rounds []step) {

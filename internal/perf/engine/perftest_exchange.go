@@ -21,8 +21,8 @@ import (
 const perftestVersion = "6.06"
 
 // Versions of perftest that datperf can talk to. 5.70 is the oldest version that newer versions
-// accept. perftestNewestCM is for -R: from 6.29 on, the description of a queue pair is longer with
-// -R.
+// accept. With -R the newest version is perftestNewestCM, because from 6.29 on the description of a
+// queue pair is longer with -R.
 const (
 	perftestOldest   = "5.70"
 	perftestNewest   = "6.29"
@@ -68,8 +68,8 @@ func (x *exchange) swap(what string, own []byte) ([]byte, error) {
 	return nil, fmt.Errorf("perftest, %s: %w", what, err)
 }
 
-// versions exchanges the versions and returns the peer's, or an error if datperf cannot talk to
-// that version.
+// versions sends this end's version to the peer and returns the peer's version. It returns an error
+// if datperf cannot talk to that version.
 func (x *exchange) versions() (string, error) {
 	own := make([]byte, 16)
 	copy(own, perftestVersion)

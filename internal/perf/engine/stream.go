@@ -77,8 +77,8 @@ func (w *worker) expected() int64 {
 	return w.sh.expect.Load()
 }
 
-// lossWait is how long a receiver waits for a new message after its peer has sent all. Then it
-// counts the missing messages as lost.
+// lossWait is how long a receiver waits for a new message after its peer has sent all its messages.
+// Then it counts the missing messages as lost.
 const lossWait = 500 * time.Millisecond
 
 // restIsLost reports whether the messages that have not arrived count as lost. One of perftest's

@@ -65,9 +65,9 @@ func (w *worker) look() error {
 	if err := w.sh.err(); err != nil {
 		return err
 	}
-	// The time limit applies while requests are in flight, while this end waits for an answer or
-	// has an operation to post, and after the peer has announced its number of messages. Otherwise
-	// the peer may pause for any time.
+	// The time limit of --stall applies while requests are in flight, while this end waits for an
+	// answer or has an operation to post, and after the peer has announced its number of messages.
+	// Otherwise the peer may pause for any time.
 	if out := w.outstanding(); out > 0 || w.awaits || w.sh.isTold() {
 		if idle := time.Duration(w.now() - w.idle.since); idle > time.Duration(w.c.Stall) {
 			return fmt.Errorf("no completion for %v, %d requests in flight (--stall)", idle.Round(time.Millisecond), out)

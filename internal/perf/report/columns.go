@@ -36,8 +36,8 @@ func percentileText(d *result.Distribution, p float64) string {
 	return micros(d.At(p))
 }
 
-// what lists the columns that describe the case. Every table begins with these columns.
-var what = []column{
+// caseColumns are the columns that describe the case. Every table begins with these columns.
+var caseColumns = []column{
 	{"test", 11, "", 0, func(r *result.Run, _ *result.Stream) string { return r.Case.Test }},
 	{"layer", 6, "", 0, func(r *result.Run, _ *result.Stream) string { return r.Case.Layer }},
 	{"size", 8, "", 0, func(r *result.Run, _ *result.Stream) string { return result.Bytes(r.Case.Size) }},
@@ -50,7 +50,7 @@ var operations = column{"ops", 8, "", 0, func(_ *result.Run, s *result.Stream) s
 	return strconv.FormatInt(s.Ops, 10)
 }}
 
-var latencyColumns = slices.Concat(what, []column{operations,
+var latencyColumns = slices.Concat(caseColumns, []column{operations,
 	{"min", 7, "", 0, func(_ *result.Run, s *result.Stream) string { return micros(s.Latency.Min) }},
 	{"p50", 7, "", 0, percentile(50)},
 	{"p90", 7, "", 2, percentile(90)},
@@ -61,7 +61,7 @@ var latencyColumns = slices.Concat(what, []column{operations,
 	{"mean", 7, "", 1, func(_ *result.Run, s *result.Stream) string { return micros(s.Latency.Mean) }},
 })
 
-var bandwidthColumns = slices.Concat(what, []column{
+var bandwidthColumns = slices.Concat(caseColumns, []column{
 	{"depth", 5, "128", 0, func(r *result.Run, _ *result.Stream) string { return strconv.Itoa(r.Case.Depth) }},
 	{"batch", 5, "1", 0, func(r *result.Run, _ *result.Stream) string { return strconv.Itoa(r.Case.Batch) }},
 	operations,

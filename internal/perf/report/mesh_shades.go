@@ -94,7 +94,7 @@ func (s *shades) key(outliers, failed bool) (all []keyEntry) {
 	return all
 }
 
-// failedText is both the text and the class of the cell of a failed pair.
+// failedText is the text of the cell of a failed pair. It is also the class of that cell.
 const failedText = "failed"
 
 func figureText(c *result.Case, v float64) string {

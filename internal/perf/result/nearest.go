@@ -20,8 +20,8 @@ func OneOf(flag, value string, of []string) error {
 	return fmt.Errorf("--%s %q: must be one of %s%s", flag, value, strings.Join(of, ", "), hint)
 }
 
-// Nearest returns the name that is most similar to a mistyped one, or "" if no name is similar. At
-// most a third of the typed letters plus one may differ.
+// Nearest returns the name that is most similar to a mistyped one, or "" if no name is similar. A
+// name is similar if at most 1 + len(typed)/3 letters differ.
 func Nearest(typed string, names []string) (best string) {
 	if len(typed) > maxTyped {
 		return ""
