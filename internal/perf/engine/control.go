@@ -68,13 +68,14 @@ type message struct {
 	Run      json.RawMessage  `json:"run,omitempty"`      // result.Run without its intervals
 }
 
-// Kinds of messages, in their order on the connection.
+// Kinds of messages, in their order on the connection. Each line says who sends the message, and
+// what the message contains or means.
 const (
 	msgHello   = "hello"   // client: magic, protocol, version, facts, number of cases
 	msgWelcome = "welcome" // server: the same without the cases, if it accepts the client
 	msgExamine = "examine" // client: asks the server to examine its host; server: its findings
 	msgMesh    = "mesh"    // client: orders the server to measure a case to a server; server: its run, or an error;
-	//                            if together, server first: ready when it is connected; client: go
+	//                            with Together, the server first sends msgReady and waits for msgGo
 	msgCase      = "case"      // client: the next case
 	msgReady     = "ready"     // server: it listens at addr for connections with token, or its queue pairs are at place
 	msgConnected = "connected" // client: its queue pairs are connected; its memory, and place

@@ -13,7 +13,7 @@ import (
 type plot struct {
 	title, xTitle, yTitle string
 	yUnits                []unit // units of the y axis, ascending
-	yLog                  bool   // logarithmic y axis; if false, only if the values span two decades or more
+	yLog                  bool   // the y axis is logarithmic; if false, only if the values span two decades or more
 	xTicks                []tick // nil: computed from the data
 	rows                  []valueRow
 	series                []series
