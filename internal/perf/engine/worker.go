@@ -105,8 +105,8 @@ func (w *worker) gotMessage(d *done) error {
 	if w.c.Test != result.Send && w.c.Test != result.Transaction && d.imm != uint32(seq) {
 		return fmt.Errorf("message %d of queue pair %d came with immediate data %d", seq, qp, d.imm)
 	}
-	// In a stream of writes, later writes may already have overwritten the data. There only the last
-	// write to each slot is checked, by verifyTargets after the run.
+	// In a stream of writes, later writes may already have overwritten the data. For such a stream,
+	// verifyTargets checks the last write to each slot after the run.
 	if w.c.Verify && (w.c.Test != result.WriteImm || w.c.Mode == result.Latency) {
 		at := w.lay.rx.at(qp, uint64(d.slot))
 		switch {

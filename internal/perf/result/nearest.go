@@ -7,8 +7,8 @@ import (
 )
 
 // OneOf returns an error that names the flag and its values, unless value is one of them. The
-// argument value must be the text of the flag. The fields of a Case do not always contain that
-// text: rc and cm become "" there.
+// argument value must be the text of the flag and not a field of a Case, because a Case contains ""
+// instead of rc and cm.
 func OneOf(flag, value string, of []string) error {
 	if slices.Contains(of, value) {
 		return nil
@@ -21,7 +21,7 @@ func OneOf(flag, value string, of []string) error {
 }
 
 // Nearest returns the name that is most similar to a mistyped one, or "" if no name is similar. A
-// name is similar if at most 1 + len(typed)/3 letters differ.
+// name is similar if at most 1 + len(typed)/3 edits turn the typed letters into the name.
 func Nearest(typed string, names []string) (best string) {
 	if len(typed) > maxTyped {
 		return ""
