@@ -5,8 +5,8 @@
 
 struct sample { long long ns; unsigned long long ticks; };
 
-// Uses the tightest of several readings: the one in which the least time has passed between reading
-// the counter before and after the clock.
+// Reads the clock 50 times, and the counter just before and just after each time. The result is
+// that of the pass in which these two counter values are closest.
 static struct sample take(void) {
 	struct sample best = {0, 0};
 	unsigned long long width = ~0ULL;

@@ -27,8 +27,8 @@ type app struct {
 	stderr io.Writer
 }
 
-// output is standard output. It keeps the first error of a write. If a write has failed, run
-// returns statusFailed.
+// output is standard output. The field err is the first error of a write. If it is set, the
+// function run returns statusFailed.
 type output struct {
 	io.Writer
 	err error
@@ -51,7 +51,8 @@ func (e *usageError) Unwrap() error { return e.err }
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
-// statusError makes the program exit with a status. The command worked and has printed its outcome.
+// statusError is the error of a command that worked and has printed its outcome, but must exit with
+// the given status.
 type statusError struct{ status int }
 
 func (e *statusError) Error() string { return fmt.Sprintf("status %d", e.status) }
@@ -74,7 +75,7 @@ var errMissed error = &statusError{statusMissed}
 var stamped string
 
 // buildVersion returns the stamped version. If the program is not stamped, it returns the module's
-// version, and without a module's version the commit of the build.
+// version. If the module has no version either, it returns the commit of the build.
 func buildVersion() string {
 	if stamped != "" {
 		return stamped

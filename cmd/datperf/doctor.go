@@ -62,9 +62,9 @@ func (a *app) doctor() *cobra.Command {
 	return c
 }
 
-// examined returns the findings about a host for use with the given device. With the device tcp, a
-// failure becomes a note: tcp needs no RDMA device, and the messages that doctor exchanges show
-// whether it works.
+// examined returns the findings about a host that is to use the given device. If the device is tcp,
+// a failure becomes a note, because tcp needs no RDMA device. The command doctor exchanges messages
+// over tcp, and these show whether tcp works.
 func examined(device string, findings []doctor.Finding) []doctor.Finding {
 	if name, _, _ := strings.Cut(device, ":"); name == doctor.Software {
 		for i, f := range findings {

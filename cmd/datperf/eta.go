@@ -33,7 +33,7 @@ func (f *forecast) interval(iv *result.Interval) {
 	}
 }
 
-// end records the end of the current run.
+// end adds the current run, which ends now, to the totals of the finished runs.
 func (f *forecast) end(now time.Time) {
 	if f.c == nil {
 		return
@@ -45,8 +45,8 @@ func (f *forecast) end(now time.Time) {
 	f.c = nil
 }
 
-// left returns the estimated time until the plan is done. It returns false while there is nothing
-// to estimate the time from.
+// left returns the estimated time until the plan is done. It returns false if there is nothing yet
+// from which to estimate that time.
 func (f *forecast) left(now time.Time) (left time.Duration, ok bool) {
 	if f.c == nil {
 		return 0, false

@@ -9,10 +9,11 @@ import (
 )
 
 // finisher ends a command on a signal: Ctrl-C, SIGTERM (from systemd, Kubernetes or timeout), or
-// SIGHUP (from a terminal that closes). If a measurement has set the flag gently, the first signal
-// ends the measurement and keeps the results so far, and the second signal cancels the command.
-// Otherwise the first signal cancels the command, which must then return within harshTime unless it
-// has set the flag orderly. Once the command is cancelled, the next signal ends the process.
+// SIGHUP (from a terminal that closes). The field gently is true during a measurement. Then the
+// first signal ends the measurement and keeps the results so far, and the second signal cancels the
+// command. If gently is false, the first signal cancels the command. The command must then return
+// within harshTime, unless the field orderly is true. Once the command is cancelled, the next
+// signal ends the process.
 type finisher struct {
 	signals chan os.Signal
 	gently  atomic.Bool
@@ -25,17 +26,18 @@ const (
 	// the current run is dropped, and the results of earlier runs are kept. Whoever sends these
 	// signals often sends SIGKILL after 30 s.
 	gentleTime = 10 * time.Second
-	// harshTime is how long a command may take to return after it was cancelled. Then the process
-	// ends. A command that waits for a file or computes does not notice that it was cancelled.
+	// harshTime is how long a command may take to return after it was cancelled. After this time the
+	// process ends, because a command that waits for a file or computes does not notice that it was
+	// cancelled.
 	harshTime = time.Second
-	// echoTime is how long a repeated SIGTERM or SIGHUP counts as the same signal: GNU timeout
-	// sends its signal to the process, and then to the process's group.
+	// echoTime is how long a repeated SIGTERM or SIGHUP counts as the same signal. GNU timeout sends
+	// its signal twice: to the process, and then to the process's group.
 	echoTime = time.Second
 )
 
-// newFinisher starts to handle signals. The argument cancel cancels the command, and exit ends the
-// process. If a measurement does not end within the time patience after SIGTERM or SIGHUP, the
-// command is cancelled.
+// newFinisher starts to handle signals. The function cancel cancels the command, and the function
+// exit ends the process. The argument patience is how long a measurement may take to end after
+// SIGTERM or SIGHUP. After that time the command is cancelled.
 func newFinisher(cancel, exit func(), patience time.Duration) *finisher {
 	f := &finisher{signals: make(chan os.Signal, 2), now: make(chan struct{})}
 	signal.Notify(f.signals, os.Interrupt, syscall.SIGTERM)

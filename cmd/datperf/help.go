@@ -41,7 +41,8 @@ func checkArgs(c *cobra.Command, args []string) error {
 
 const groupKey = "group"
 
-// addFlags calls register, and adds the flags that it registers as one group of the command's help.
+// addFlags calls the function register with a new flag set, and adds the flags of this set to the
+// command. In the command's help these flags are one group.
 func addFlags(c *cobra.Command, group string, register func(*pflag.FlagSet)) {
 	f := pflag.NewFlagSet(group, pflag.ContinueOnError)
 	f.SortFlags = false

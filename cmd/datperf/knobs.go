@@ -7,7 +7,7 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// registerKnobs adds the flags that set the path of a connection. They apply to both ends.
+// registerKnobs adds the flags for the settings of a connection's path. They apply to both ends.
 func registerKnobs(f *pflag.FlagSet, k *result.Knobs) {
 	f.Var(result.KnobFlag{Knob: &k.TOS}, "tos", "IP type of service of the packets, or traffic class: DSCP << 2, 0 to 255")
 	f.Var(result.KnobFlag{Knob: &k.TOS, Scale: 4, Most: 63}, "dscp", "the upper six bits of --tos, 0 to 63")
@@ -21,7 +21,8 @@ func registerKnobs(f *pflag.FlagSet, k *result.Knobs) {
 		"how often a message without a receive is sent again, 0 to 6, or 7 without end (default 7)")
 }
 
-// checkKnobs returns an error if --tos and --dscp are both given, because they set the same knob.
+// checkKnobs returns an error if --tos and --dscp are both given, because both set the type of
+// service.
 func checkKnobs(f *pflag.FlagSet) error {
 	if f.Changed("tos") && f.Changed("dscp") {
 		return usagef("--tos and --dscp: only one of them")

@@ -17,9 +17,9 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// spareP gives a process that has only one P of Go's scheduler a second one. A goroutine loses its
-// P during each call into C that takes more than 20 us, and would have to wait to get back the only
-// P: see docs/waiting.md.
+// spareP adds a second P to Go's scheduler if the process has only one P. A goroutine loses its P
+// during each call into C that takes more than 20 us. If there is only one P, the goroutine then
+// has to wait for it: see docs/waiting.md.
 func spareP() {
 	if runtime.GOMAXPROCS(0) == 1 && os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(2)
@@ -56,7 +56,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return statusFailed
 }
 
-// errInterrupted is why a command that a signal has cancelled ends. The peer gets to know it, too.
+// errInterrupted is the error of a command that a signal has cancelled. The peer receives this
+// error too.
 var errInterrupted = errors.New("interrupted")
 
 func interrupted(stderr io.Writer) int {

@@ -102,7 +102,7 @@ func withPort(address string, port int) string {
 	return net.JoinHostPort(strings.Trim(address, "[]"), strconv.Itoa(port))
 }
 
-// readHosts reads hosts from a file, one per line: the first word of the line. It skips empty lines
+// readHosts reads hosts from a file. The first word of each line is a host. It skips empty lines
 // and comments.
 func readHosts(file string) (hosts []string, err error) {
 	in := os.Stdin

@@ -88,8 +88,8 @@ func (o *outputs) registerLimits(c *cobra.Command) {
 	})
 }
 
-// registerForms adds the flags for formats that datperf report can also write, from a stored
-// document.
+// registerForms adds the flags for those formats that the command report can also write, from a
+// stored document.
 func (o *outputs) registerForms(f *pflag.FlagSet) {
 	f.StringVar(&o.html, "html", "", "a page with plots, that opens without a network, to this `file`")
 	f.StringVar(&o.csv, "csv", "", "a row per run, two with --direction both, to this `file`")

@@ -7,7 +7,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// The flags that name a file that a command reads, and the flags that name a file that it writes.
+// readFlags are the flags that name a file that a command reads. writtenFlags are the flags that
+// name a file that a command writes.
 var (
 	readFlags    = []string{"secret", "hosts"}
 	writtenFlags = []string{"json", "csv", "markdown", "html", "ndjson"}
@@ -36,8 +37,8 @@ func checkOverwrite(c *cobra.Command, read []string) error {
 	return nil
 }
 
-// fileFlags returns the files that the given flags of the command name. It skips flags that the
-// command does not have, or that name no file.
+// fileFlags returns the files that are named by the given flags of the command. It skips flags that
+// the command does not have, and flags that name no file.
 func fileFlags(c *cobra.Command, flags []string) (files []string) {
 	for _, name := range flags {
 		if f := c.Flags().Lookup(name); f != nil && f.Value.String() != "" && f.Value.String() != "-" {

@@ -6,9 +6,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// perftestRefused lists the flags of perftest's programs that datperf refuses, by the reason. Each
-// entry has the name of the flag, then a slash and its short name if there is one, and then = if
-// the flag takes a value.
+// perftestRefused lists the flags of perftest's programs that datperf refuses. The key is the
+// reason. The value is a list of flags. For each flag it contains the name, then a slash and the
+// short name if the flag has one, and then = if the flag takes a value.
 var perftestRefused = map[string]string{
 	"the connection manager takes the route's":                                    "hop_limit/L= flow_label= dlid=",
 	"the connection manager takes the path's":                                     "pkey_index=",

@@ -19,9 +19,9 @@ const (
 	metricsTime  = 5 * time.Second
 )
 
-// servePrometheus serves GET /metrics on an address until stop is called. If ready is not nil, it
-// also serves GET /ready: the status is 200 if ready returns nil, otherwise 503 with the error as
-// text.
+// servePrometheus serves GET /metrics on an address until stop is called. If the function ready is
+// not nil, it also serves GET /ready. The status is 200 if ready returns nil. Otherwise the status
+// is 503, and the body is the text of the error.
 func servePrometheus(address string, write func(io.Writer) error, ready func() error,
 	stderr io.Writer) (stop func() error, err error) {
 	ln, err := net.Listen("tcp", address)

@@ -14,7 +14,8 @@ import (
 type runPlan func(cl *engine.Client, plan engine.Plan, args []string) (*result.Document, error)
 
 // measure adds to c what the commands client and local have in common: the flags, and the function
-// that runs the plan. The two commands differ only in the function run, which connects the ends.
+// that runs the plan. The two commands differ only in the argument run, a function that connects
+// the ends.
 func (a *app) measure(c *cobra.Command, run runPlan) *cobra.Command {
 	var p planFlags
 	var out outputs

@@ -80,9 +80,9 @@ func open(device string, priv udat.MemPriv) (e end, err error) {
 	if e.events, err = e.ia.CreateEVD(4*slots, udat.EVDDTO|udat.EVDConnection|udat.EVDCR, nil); err != nil {
 		return e, err
 	}
-	// A write and a Send for each slot, times two: a suppressed request occupies its queue slot until
-	// a later request completes, and the library requests a completion only after half a queue of
-	// suppressed requests.
+	// Each slot needs a write and a Send. The queue holds twice as many requests, because a suppressed
+	// request occupies its queue slot until a later request completes, and the library requests a
+	// completion only after half a queue of suppressed requests.
 	attr := &udat.EPAttr{MaxRecvDTOs: slots, MaxRequestDTOs: 2 * 2 * slots}
 	if e.ep, err = e.ia.CreateEP(pz, e.events, e.events, e.events, attr); err != nil {
 		return e, err
@@ -103,7 +103,7 @@ func (e end) listen(i udat.Cookie) error {
 	return e.ep.PostRecv([]udat.LMRTriplet{e.mem.Triplet(inbox+int(i)*notice, notice)}, i, udat.CompletionDefault)
 }
 
-// message writes n to outbox i and returns the Send of that message.
+// message writes n to outbox i. It returns the Send that transfers this outbox.
 func (e end) message(i int, n uint64) udat.Op {
 	at := outbox + i*notice
 	binary.BigEndian.PutUint64(e.mem.Bytes()[at:], n)
@@ -252,8 +252,8 @@ func send(device, name string, to netip.AddrPort) error {
 		to := ring
 		to.TargetAddress += uint64(i * slot)
 		to.SegmentLength = uint64(n)
-		// One doorbell for the write and the Send. Both suppress their completions, because the
-		// receiver's credit shows that both are done.
+		// The write and the Send are posted with one doorbell. Both suppress their completions, because
+		// the receiver's credit shows that both are done.
 		ops := []udat.Op{{Kind: udat.OpRDMAWrite, IOV: []udat.LMRTriplet{e.mem.Triplet(i*slot, n)}, Remote: to},
 			e.message(i, uint64(n))}
 		ops[0].Flags, ops[1].Flags = udat.CompletionSuppress, udat.CompletionSuppress

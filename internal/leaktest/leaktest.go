@@ -63,8 +63,8 @@ func counted(list []string) []string {
 	return once
 }
 
-// left waits, but no longer than limit, until the goroutines have ended and only descriptors in
-// initial are open. It returns the goroutines and descriptors that remain.
+// left waits until the goroutines have ended and only descriptors in initial are open. It waits no
+// longer than limit. It returns the goroutines and descriptors that remain.
 func left(initial []string, limit time.Duration) (list []string) {
 	for until := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
 		list = append(goroutines(), slices.DeleteFunc(more(descriptors(), initial), func(descriptor string) bool {
@@ -76,9 +76,9 @@ func left(initial []string, limit time.Duration) (list []string) {
 	}
 }
 
-// goroutines returns the stacks of all goroutines except the caller's, the excused ones, and those
-// that never end by design: the goroutines of os/signal, and cverbs's goroutine that watches for
-// the removal of devices.
+// goroutines returns the stacks of all goroutines except the caller, those that Excuse has
+// excluded, and those that never end by design: the goroutines of os/signal, and cverbs's goroutine
+// that watches for the removal of devices.
 func goroutines() []string {
 	buf := make([]byte, 16<<20)
 	all := strings.Split(strings.TrimSpace(string(buf[:runtime.Stack(buf, true)])), "\n\n")
@@ -97,8 +97,8 @@ func name(stack string) string {
 }
 
 // Excuse finds the goroutines whose stacks now contain one of the functions, excludes them from all
-// later checks, and returns their number. It is for a test whose system calls the kernel blocks for
-// minutes.
+// later checks, and returns their number. It is for a test in which the kernel blocks system calls
+// for minutes.
 func Excuse(functions ...string) (n int) {
 	for _, stack := range goroutines() {
 		if slices.ContainsFunc(functions, func(f string) bool { return strings.Contains(stack, f+"(") }) {
@@ -141,9 +141,9 @@ func descriptors() []string {
 }
 
 // keptDescriptors lists the descriptors that stay open by design. For each device, librdmacm keeps
-// a context open, and with the context its event channel. If CMID.Context has returned that
-// context, cverbs keeps an epoll descriptor that waits for the context's events. cverbs also keeps
-// the eventfds that wake blocked threads.
+// a context open, and also the context's event channel. If CMID.Context has returned that context,
+// cverbs keeps an epoll descriptor that waits for the context's events. cverbs also keeps the
+// eventfds that wake blocked threads.
 func keptDescriptors() []string {
 	list, _ := filepath.Glob("/dev/infiniband/uverbs*")
 	for range list {

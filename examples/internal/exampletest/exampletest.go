@@ -19,10 +19,10 @@ import (
 
 const role = "GODAT_EXAMPLE" // environment variable that is set in processes that run the example
 
-// Patience is how long a process may run before it is killed, long enough for a slow machine.
+// Patience is how long a process may run before it is killed. It is long enough for a slow machine.
 const Patience = 60 * time.Second
 
-// Main runs the example in a process that Start has started, and the tests otherwise.
+// Main runs the example if Start has started this process. Otherwise it runs the tests.
 func Main(m *testing.M, example func()) {
 	if os.Getenv(role) != "" {
 		example()
@@ -42,8 +42,8 @@ func Device(t *testing.T) string {
 	return device
 }
 
-// Inside skips a test on mem0 if the run is short and GODAT_TEST_DEVICE is set. Other runs include
-// the test.
+// Inside is for a test that runs both ends in this process on mem0. It skips the test if the run is
+// short and GODAT_TEST_DEVICE is set.
 func Inside(t *testing.T) {
 	t.Helper()
 	if testing.Short() && os.Getenv("GODAT_TEST_DEVICE") != "" {

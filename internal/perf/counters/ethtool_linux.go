@@ -23,7 +23,7 @@ func driverStatistics(netdev string) (map[string]uint64, error) {
 		if err != nil {
 			return err
 		}
-		// The kernel reads the pointer to the command after the name.
+		// The kernel expects the name first, and then the pointer to the command.
 		var request struct {
 			name [unix.IFNAMSIZ]byte
 			data unsafe.Pointer

@@ -150,7 +150,7 @@ func orName(netdev string) string {
 	return netdev
 }
 
-// mtu reports that the MTU of a port's network device limits the port's MTU. The network device's
+// mtu reports when the MTU of a port's network device limits the port's MTU. The network device's
 // MTU must be about 60 bytes larger, for the headers of RoCE.
 func (d *doctor) mtu(name, netdev string, p cverbs.PortAttr) {
 	var have int

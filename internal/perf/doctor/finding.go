@@ -85,7 +85,7 @@ const Software = "tcp"
 const useSoftware = "or use the device " + Software + ", RDMA over TCP, which needs none: datperf server --device " +
 	Software + ", and datperf client HOST --device " + Software
 
-// Usable reports whether p is a verbs device with an active port and an address. Command datperf
-// doctor exchanges messages over each such device. A host without such a device is not ready, and
-// datperf doctor tries the device Software.
+// Usable reports whether p is a verbs device with an active port and an address. The command
+// datperf doctor exchanges messages over each such device. If a host has no such device, the host
+// is not ready, and datperf doctor tries the device Software.
 func Usable(p udat.ProviderInfo) bool { return p.Fabric == "verbs" && p.Active && p.Addr != "" }

@@ -31,12 +31,12 @@ const (
 	driverSIW driver = 18
 )
 
-// providers maps each driver to the middle part of the name of its provider library for libibverbs,
-// lib%s-rdmav*.so.
+// providers maps each driver to a part of the name of its provider library for libibverbs. The name
+// is lib%s-rdmav*.so, with the part in place of %s.
 var providers = map[driver]string{1: "mlx5", 2: "mlx4", 3: "cxgb3", 4: "cxgb4", 5: "mthca", 6: "bnxt_re", 7: "ocrdma",
 	8: "nes", 9: "irdma", 10: "vmw_pvrdma", 11: "qedr", 12: "hns", 13: "usnic", driverRXE: "rxe", 15: "hfi1verbs",
 	16: "ipathverbs", 17: "efa", driverSIW: "siw", 19: "erdma", 20: "mana"}
 
-// inSoftware reports whether the kernel processes the device's packets. Such packets pass the
-// kernel's packet filters; the packets of hardware do not.
+// inSoftware reports whether the kernel processes the device's packets. Such packets go through the
+// kernel's packet filters. The packets of hardware do not.
 func (d rdmaDevice) inSoftware() bool { return d.driver == driverRXE || d.driver == driverSIW }

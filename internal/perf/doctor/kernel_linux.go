@@ -139,7 +139,7 @@ func askPFC(netdev string) ([]int, error) {
 
 // locksFreely reports whether this process may lock more memory than its limit: whether it has
 // CAP_IPC_LOCK in the initial user namespace. It asks the kernel to lock address space without
-// memory, because /proc, which also knows, is missing in many a chroot.
+// memory. It does not use /proc, because a chroot often lacks /proc.
 func locksFreely() bool {
 	limit, _ := MemlockLimit()
 	b, err := unix.Mmap(-1, 0, int(limit)+os.Getpagesize(), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON)

@@ -7,7 +7,7 @@ import (
 )
 
 // link reports a port's speed, the device's PCIe link and NUMA node, and the port's counters and
-// settings for classes of traffic. netdev is "" if the port has no network device.
+// settings for classes of traffic. The argument netdev is "" if the port has no network device.
 func (d *doctor) link(device string, num uint8, netdev string) {
 	name := fmt.Sprintf("%s port %d", device, num)
 	dir := "sys/class/infiniband/" + device
@@ -30,8 +30,8 @@ func (d *doctor) link(device string, num uint8, netdev string) {
 	d.quality(name, device, num, netdev)
 }
 
-// pcie compares the bandwidth of the device's PCIe link with the best that the device supports, and
-// with gbit, the bandwidth of the port in Gb/s.
+// pcie compares the bandwidth of the device's PCIe link with the best that the device supports. It
+// also compares it with gbit, the bandwidth of the port in Gb/s.
 func (d *doctor) pcie(device, dir string, gbit float64) {
 	is := func(kind string) (speed float64, width int) {
 		fmt.Sscan(d.line(dir+"/"+kind+"_link_speed"), &speed) // "16.0 GT/s PCIe"

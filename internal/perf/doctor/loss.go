@@ -33,9 +33,9 @@ func Received(device string) (n int64, ok bool) {
 	return 0, false
 }
 
-// Arrived concludes where packets were lost while messages did not arrive. Its arguments are the
-// numbers of packets that the server's port and the client's port received in that time, or -1 if
-// unknown.
+// Arrived concludes where packets were lost when the exchange of messages failed. Its arguments are
+// the numbers of packets that the server's port and the client's port received during the exchange,
+// or -1 if unknown.
 func Arrived(server, client int64) []Finding {
 	d := &doctor{}
 	switch {
@@ -57,9 +57,9 @@ func Arrived(server, client int64) []Finding {
 // datagramTime is how long Datagram waits for an answer.
 const datagramTime = 500 * time.Millisecond
 
-// Datagram sends a datagram from an address of this host to UDP port 4791 of another host. It
-// reports an error on the way as a finding, for example one from a router or a packet filter. If
-// nothing is wrong there is no answer: soft-RoCE drops the datagram.
+// Datagram sends a datagram from an address of this host to UDP port 4791 of another host. If an
+// error comes back, for example from a router or a packet filter, Datagram returns it as a finding.
+// If nothing is wrong, there is no answer, because soft-RoCE drops the datagram.
 func Datagram(from, to netip.Addr) []Finding {
 	d := &doctor{}
 	err := func() error {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// modules lists the kernel modules that userspace verbs need, each with a file that exists if it is
-// loaded.
+// modules lists the kernel modules that userspace verbs need. Each module has a file that exists if
+// the module is loaded.
 var modules = []struct{ name, sign, why string }{
 	{"ib_uverbs", "sys/class/infiniband_verbs", "programs reach devices through it"},
 	{"rdma_ucm", "sys/class/misc/rdma_cm", "programs connect through it"},

@@ -34,7 +34,7 @@ func prefixes(netdev string) (all []netip.Prefix) {
 	return all
 }
 
-// subnets reports a network device whose subnet another network device of this host shares. Linux
+// subnets reports when another network device of this host is in the same subnet as netdev. Linux
 // then answers ARP requests for the address of either device on both devices, and sends through the
 // device that comes first in the routing table. So packets arrive at the wrong device, which drops
 // them if they are RoCE packets.

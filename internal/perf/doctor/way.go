@@ -7,8 +7,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Apart compares the fabrics of the devices of two ends. If they differ, it returns a description
-// and advice. If they are the same, it returns "".
+// Apart compares the fabric of the client's device with that of the server's device. If they
+// differ, it returns a description and advice. If they are the same, it returns "".
 func Apart(client, server *result.Facts) (what, advice string) {
 	switch {
 	case client.Fabric == server.Fabric:

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Each end sends a sign of life every aliveEvery. An end that has received no message from its peer
-// for silentTime warns, and after goneTime it closes the control connection. TCP alone does not
-// detect a frozen process, and takes minutes to detect a vanished host.
+// Each end sends a sign of life every aliveEvery. If an end receives no message from its peer for
+// silentTime, it warns. After goneTime without a message it closes the control connection. TCP
+// alone does not detect a frozen process, and takes minutes to detect a vanished host.
 const (
 	aliveEvery = 2 * time.Second
 	silentTime = 8 * time.Second
@@ -16,8 +16,8 @@ const (
 )
 
 // live starts a goroutine that sends signs of life and watches for those of the peer. If the peer
-// is silent, the goroutine calls warn once, unless warn is nil. On a pipe live does nothing,
-// because both ends are in one process.
+// is silent, the goroutine calls warn once, unless warn is nil. If the connection is a pipe, there
+// is no such goroutine, because both ends are in one process.
 func (k *control) live(warn func(text string)) {
 	if k.conn.RemoteAddr().Network() == "pipe" {
 		return

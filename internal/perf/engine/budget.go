@@ -59,8 +59,8 @@ const LeastMaxMemory = caseCost + 1<<20
 // DefaultMaxClients is the default number of clients that a server serves at the same time.
 const DefaultMaxClients = 64
 
-// DefaultMaxMemory returns the default limit on the memory for the cases of all clients of a
-// server, in bytes: 4 GiB, or half of the memory that this process may use if that is less.
+// DefaultMaxMemory returns the default of Server.MaxMemory, in bytes: 4 GiB, or half of the memory
+// that this process may use if that is less.
 func DefaultMaxMemory() int64 {
 	return int64(min(4<<30, hostmem.Limit()/2))
 }

@@ -49,7 +49,8 @@ func byAddr(all []udat.ProviderInfo, addr netip.Addr, why string) (choice, bool)
 
 // choose returns the device called name. The argument local is the address of this end of the
 // control connection. The name "tcp" selects the tcp device with that address. If name is "",
-// choose returns the device with that address, else the first active verbs device, else mem0.
+// choose returns the device with that address. If there is none, it returns the first active verbs
+// device. If there is no such device either, it returns mem0.
 func choose(name string, local netip.Addr) (choice, error) {
 	return chooseFrom(udat.Providers(), name, local)
 }
@@ -108,7 +109,7 @@ func chooseFrom(all []udat.ProviderInfo, name string, local netip.Addr) (choice,
 	return choice{}, noDevice(all)
 }
 
-// useGID makes the device use the given entry of its GID table, and the entry's address.
+// useGID selects the given entry of the device's GID table, and the address in that entry.
 func (c *choice) useGID(given *result.Knob) error {
 	if given == nil {
 		return nil

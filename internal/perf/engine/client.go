@@ -9,7 +9,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Watcher receives a plan's progress. Any of its functions may be nil. Calls are serialized.
+// Watcher receives a plan's progress. Any of its functions may be nil. Calls are serialized, except
+// those of Warn.
 type Watcher struct {
 	Begin    func(client, server *result.Facts)          // once, after both ends have exchanged their facts
 	Case     func(n, of int, c *result.Case, repeat int) // before each run

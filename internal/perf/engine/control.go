@@ -27,19 +27,20 @@ const Protocol = 7
 // magic is part of the first message of each end. It distinguishes datperf from other programs.
 const magic = "datperf"
 
-// Limits on a message, in bytes. strangerLimit is for a client before its hello, clientLimit for a
-// client after its hello, and serverLimit for a server, whose results contain distributions.
+// Limits on a message, in bytes. strangerLimit applies to a client before its hello. clientLimit
+// applies to a client after its hello. serverLimit applies to a server, whose results contain
+// distributions.
 const (
 	strangerLimit = 16 << 10
 	clientLimit   = 128 << 10
 	serverLimit   = 1 << 20
 )
 
-// maxQueued is the largest number of a client's messages that the server has not processed. A
-// correct client waits for an answer before it has sent that many messages.
+// maxQueued is how many messages of a client may wait until the server processes them. A correct
+// client waits for an answer before it has sent that many messages.
 const maxQueued = 8
 
-// answerTime bounds the wait for an answer if no measurement runs meanwhile.
+// answerTime is how long an end waits for an answer while no measurement runs.
 const answerTime = 90 * time.Second
 
 // message is one line of JSON on the control connection. Kind determines which fields are set.
@@ -67,13 +68,14 @@ type message struct {
 	Run      json.RawMessage  `json:"run,omitempty"`      // result.Run without its intervals
 }
 
-// Kinds of messages, in their order on the connection.
+// Kinds of messages, in their order on the connection. Each line says who sends the message, and
+// what the message contains or means.
 const (
 	msgHello   = "hello"   // client: magic, protocol, version, facts, number of cases
 	msgWelcome = "welcome" // server: the same without the cases, if it accepts the client
 	msgExamine = "examine" // client: asks the server to examine its host; server: its findings
 	msgMesh    = "mesh"    // client: orders the server to measure a case to a server; server: its run, or an error;
-	//                            if together, server first: ready when it is connected; client: go
+	//                            with Together, the server first sends msgReady and waits for msgGo
 	msgCase      = "case"      // client: the next case
 	msgReady     = "ready"     // server: it listens at addr for connections with token, or its queue pairs are at place
 	msgConnected = "connected" // client: its queue pairs are connected; its memory, and place
@@ -285,10 +287,11 @@ func (k *control) judge(m message, kinds ...string) error {
 	return fmt.Errorf("the %s sent %q, expected %q: different versions of datperf?", k.peer, m.Kind, kinds)
 }
 
-// errStopped is the error of a wait for a message that the stop channel ended.
+// errStopped is the error of a wait that ended because the stop channel was closed.
 var errStopped = errors.New("stopped")
 
-// How long a server waits for a client's hello, and for the client's next case.
+// helloTime is how long a server waits for a client's hello. idleTime is how long it waits for the
+// client's next case.
 const (
 	helloTime = 20 * time.Second
 	idleTime  = 10 * time.Minute
@@ -303,8 +306,8 @@ func answerPlain(conn net.Conn, err error) {
 	io.CopyN(io.Discard, conn, strangerLimit)
 }
 
-// greet sends a client's hello and returns the facts in the server's welcome. The caller sets the
-// fields of hello that are its own.
+// greet sends a client's hello and returns the facts in the server's welcome. It sets the kind,
+// magic and protocol of the hello. The caller sets the other fields.
 func (k *control) greet(ctx context.Context, patience time.Duration, hello message, warn func(text string)) (
 	*result.Facts, error) {
 	hello.Kind, hello.Magic, hello.Protocol = msgHello, magic, Protocol

@@ -17,8 +17,9 @@ import (
 // dialTime is how long connecting to a server may take.
 const dialTime = 10 * time.Second
 
-// Dial connects to a server's control port. The address is a host name or IP address, and may
-// contain a port that overrides port. The parameter secret is the result of [Secure], or nil.
+// Dial connects to a server's control port. The address is a host name or IP address. If the
+// address also contains a port, that port replaces the argument port. The parameter secret is the
+// result of [Secure], or nil.
 func Dial(ctx context.Context, address string, port int, secret *tls.Config) (net.Conn, error) {
 	conn, err := dial(ctx, "datperf server", " (start one there with: datperf server)", address, port)
 	if err != nil {

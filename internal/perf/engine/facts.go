@@ -132,8 +132,8 @@ func libraryVersion(prefix string) string {
 	})
 }
 
-// lookUp returns the value of the first line of a file for which fits returns true, or "" if no
-// line fits.
+// lookUp calls the function fits for each line of a file, until a line fits. It returns the value
+// from that line, or "" if no line fits.
 func lookUp(name string, fits func(line string) (string, bool)) string {
 	f, err := os.Open(name)
 	if err != nil {

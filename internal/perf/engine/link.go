@@ -9,9 +9,10 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// link is one end of a case's connections. Package udat and package cverbs, the layers, each have
-// an implementation. The same loops run over both, so that two runs differ only by the cost of the
-// layer. After connecting, only one goroutine may call the methods that post and poll.
+// link is one end of a case's connections. There are two implementations, called layers: one over
+// package udat and one over package cverbs. The same loops run over both, so that two runs differ
+// only by the cost of the layer. After connecting, only one goroutine may call the methods that
+// post and poll.
 type link interface {
 	memory() remote     // address and key of this end's memory, for the peer
 	bytes() []byte      // this end's memory
@@ -30,9 +31,9 @@ type link interface {
 	// receive posts n receives into consecutive slots. The parameter slot is the first of them.
 	receive(qp int, slot uint64, n int) error
 	// poll stores completions in done and returns their number; it does not block. If there are none,
-	// it polls again. The parameter polls limits the number of these polls, including the first. wait
-	// blocks until there is a completion or the timeout has passed. The methods poll and wait return
-	// an error for a failed completion.
+	// it tries again. The parameter polls is the largest number of tries. wait blocks until there is a
+	// completion or the timeout has passed. The methods poll and wait return an error for a failed
+	// completion.
 	poll(done []done, polls int) (int, error)
 	wait(done []done, timeout time.Duration) (int, error)
 

@@ -143,8 +143,8 @@ func (l *cverbsLink) connectQP(ctx context.Context, to netip.AddrPort, token uin
 	}
 }
 
-// move moves a queue pair from INIT to RTS, with the attributes of the connection id. On iWARP it
-// does nothing, because the driver moves the queue pair.
+// move moves a queue pair from INIT to RTS, with the attributes that the connection manager returns
+// for id. On iWARP it does nothing, because the driver moves the queue pair.
 func (l *cverbsLink) move(id *cverbs.CMID, qp int, in, out uint8) error {
 	if l.iwarp {
 		return nil
@@ -172,9 +172,9 @@ func (l *cverbsLink) move(id *cverbs.CMID, qp int, in, out uint8) error {
 	return nil
 }
 
-// unreliable adapts the attributes that the connection manager returns to the case's transport. The
-// connection manager returns those of a reliable connection. unreliable returns the mask of the
-// attributes that a queue pair of the transport has. For UD it also creates the address handle.
+// unreliable returns the mask of the attributes that a queue pair of the case's transport has. The
+// arguments attr and mask are those of a reliable connection, from the connection manager. For UD,
+// unreliable also creates the address handle.
 func (l *cverbsLink) unreliable(qp int, attr *cverbs.QPAttr, mask cverbs.QPAttrMask) (cverbs.QPAttrMask, error) {
 	switch l.c.Transport {
 	case result.UC:

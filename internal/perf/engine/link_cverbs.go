@@ -69,7 +69,7 @@ var cverbsOps = map[string]cverbs.WROpcode{
 	result.FetchAdd: cverbs.OpAtomicFetchAndAdd, result.CmpSwap: cverbs.OpAtomicCmpAndSwp,
 }
 
-// keep adds v to the objects that l.close closes, if err is nil. It returns v and err.
+// keep makes l.close close v, if err is nil. It returns v and err.
 func keep[T interface{ Close() error }](l *cverbsLink, v T, err error) (T, error) {
 	if err == nil {
 		l.opened = append(l.opened, v.Close)

@@ -95,8 +95,8 @@ func gidOf(ctx *cverbs.Context, port uint8, index int, given bool) (cverbs.GIDEn
 	return cverbs.GIDEntry{}, fmt.Errorf("--gid-index %d: there is no such GID", index)
 }
 
-// check returns the GID of the address, or an error if the address is not valid for qps queue pairs
-// of one port. The argument global says that packets have a global routing header.
+// check returns the GID of the address. It returns an error if the address is not valid for a port
+// with qps queue pairs. The argument global is true if packets have a global routing header.
 func (a *address) check(qps int, global bool) (gid cverbs.GID, err error) {
 	b, err := hex.DecodeString(a.GID)
 	if err != nil || len(b) != len(gid) {
@@ -154,7 +154,7 @@ func (m *meeting) meet(peer *address) error {
 	return nil
 }
 
-// direct has the settings that connect a queue pair without the connection manager.
+// direct contains the settings for connecting a queue pair without the connection manager.
 type direct struct {
 	at                    cverbs.AHAttr // without port, service level and traffic class, which connectDirect sets
 	mtu                   cverbs.MTU

@@ -97,8 +97,8 @@ func openUDAT(c *result.Case, lay layout, chosen choice) (_ *udatLink, err error
 		recvs = c.RxDepth
 	}
 	queued := c.QPs * (c.Depth + recvs)
-	// Twice the number of requests and receives: udat reserves spare entries for its endpoints, and
-	// soft-iWARP cannot resize a completion queue.
+	// The queue has twice as many entries as there are requests and receives, because udat reserves
+	// spare entries for its endpoints, and soft-iWARP cannot resize a completion queue.
 	if l.dto, err = ia.CreateEVD(2*queued, udat.EVDDTO, nil); err != nil {
 		return nil, err
 	}
@@ -237,20 +237,21 @@ func (l *udatLink) connect(ctx context.Context, to netip.AddrPort, token uint64)
 		if err != nil {
 			return err
 		}
-		// One connection at a time, because a listener with a full backlog refuses.
+		// The queue pairs connect one after another, because a listener with a full backlog refuses.
 		ev, err := l.event(ctx)
 		if err != nil {
 			return fmt.Errorf("connection %d to %v: %w", qp, to, err)
 		}
 		if ev.Number != udat.EventConnectionEstablished {
-			return fmt.Errorf("connection %d to %v: %v%s", qp, to, ev.Number, because(&ev))
+			return fmt.Errorf("connection %d to %v: %v%s", qp, to, ev.Number, errorSuffix(&ev))
 		}
 	}
 	return nil
 }
 
-// because returns the error of an event as a suffix for a message, or "" if the event has no error.
-func because(ev *udat.Event) string {
+// errorSuffix returns the error of an event as a suffix for a message, or "" if the event has no
+// error.
+func errorSuffix(ev *udat.Event) string {
 	if err := ev.Err(); err != nil {
 		return ": " + err.Error()
 	}

@@ -40,7 +40,7 @@ type MeshProgress struct {
 	Left        time.Duration     // estimated time until the end
 }
 
-// meshEnd is what the process that runs the mesh knows about a host.
+// meshEnd is the state of a host. The process that runs the mesh keeps it.
 type meshEnd struct {
 	ctl    *control // control connection to the host's server, or nil
 	failed []int    // indices of the hosts with which this host has failed since its last success

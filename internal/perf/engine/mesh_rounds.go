@@ -2,7 +2,8 @@ package engine
 
 import "github.com/godat/godat/internal/perf/result"
 
-// route is a measurement from one host to another. Both are indices in Mesh.Hosts.
+// route is a measurement from one host to another. The fields are the indices of the hosts in
+// Mesh.Hosts.
 type route struct{ from, to int }
 
 // step is a set of routes that are measured at the same time.
@@ -64,7 +65,7 @@ func (s step) reversed() step {
 	return back
 }
 
-// tournament returns the rounds of a round-robin tournament by the circle method: each two hosts
+// tournament returns the rounds of a round-robin tournament by the circle method: every two hosts
 // meet once, and no host is in two pairs of a round. The last host stays in place while the others
 // rotate. With an odd number of hosts the last place is empty, and the host paired with it rests.
 func tournament(n int) (rounds []step) {

@@ -92,10 +92,10 @@ func (m *Mesh) lost() (all []result.MeshHost) {
 // Without this limit, a host that hangs would take up the whole Timeout once for every other host.
 const patienceHosts = 3
 
-// judge decides after a step which hosts to give up: each host that, since its last success, has
-// failed with at least patienceHosts other hosts. But the fault may be that of the other hosts. So
-// judge keeps the host if one of the last patienceHosts of these other hosts has itself failed with
-// patienceHosts hosts.
+// judge decides after a step which hosts to give up. It gives up a host that has failed with at
+// least patienceHosts other hosts since its last success. But the fault may be that of the other
+// hosts. So judge keeps the host if one of the last patienceHosts of these other hosts has itself
+// failed with patienceHosts hosts.
 func (m *Mesh) judge(one step, worked map[route]bool) {
 	for _, r := range one {
 		for _, end := range [][2]int{{r.from, r.to}, {r.to, r.from}} {

@@ -15,9 +15,13 @@ import (
 // perftestShape describes how one of perftest's programs synchronizes with its peer around the
 // measurement.
 type perftestShape struct {
-	before, after int  // extra exchanges of the first queue pair: before that of all, and after connecting
-	report        bool // it exchanges figures after the measurement
-	silent        bool // it sends nothing at the end
+	// The ends exchange the descriptions of their first queue pairs to wait for each other. The field
+	// before is how often they do this before the exchange of all queue pairs. The field after is how
+	// often they do it after connecting.
+	before, after int
+
+	report bool // it exchanges figures after the measurement
+	silent bool // it sends nothing at the end
 }
 
 // shapeOf returns the shape of the program for the case's test and mode.
@@ -89,9 +93,9 @@ const perftestReceives, perftestMostReceives = 512, 16000
 var errPerftestEnded = errors.New("ended early, without results: perftest does not shorten a run")
 
 // Perftest measures the plan's case against one of perftest's programs. Both ends exchange their
-// settings over conn, which Perftest closes. With server set, this end is perftest's server and
-// measures only the messages that it receives. If there is nothing to measure, the document has no
-// run.
+// settings over conn, which Perftest closes. If the argument server is true, this end is perftest's
+// server and measures only the messages that it receives. If there is nothing to measure, the
+// document has no run.
 func (cl *Client) Perftest(ctx context.Context, conn net.Conn, plan Plan, server bool) (*result.Document, error) {
 	defer conn.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -257,8 +261,8 @@ func (p *perftestPeer) connect() error {
 	return p.wait("ready", shape.after)
 }
 
-// connectCM connects the queue pairs by the connection manager, at the same port number as the
-// exchange of settings.
+// connectCM connects the queue pairs by the connection manager. The port number is the same as for
+// the exchange of settings.
 func (p *perftestPeer) connectCM(ctx context.Context) error {
 	p.l.foreign = true
 	if err := postFirstReceives(p.c, p.l); err != nil {

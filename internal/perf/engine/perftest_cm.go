@@ -44,9 +44,9 @@ func (q *queuePair) decodeCM(b []byte) {
 	copy(q.gid[:], b[32:])
 }
 
-// cmConn is the connection for the exchange with perftest's programs with -R: a queue pair that the
-// connection manager connects. Each Write sends one message. Only one goroutine may call Read and
-// Write.
+// cmConn is the connection for the exchange with a program of perftest that runs with -R. It is a
+// queue pair that the connection manager connects. Each Write sends one message. Only one goroutine
+// may call Read and Write.
 type cmConn struct {
 	l             *cverbsLink
 	local, remote net.Addr

@@ -16,13 +16,13 @@ import (
 	"github.com/godat/godat/cverbs"
 )
 
-// perftestVersion is the version of perftest that this end claims to be, the one in Debian 12. If
-// both ends sent 6.28 or more, they would negotiate further settings.
+// perftestVersion is the version of perftest that this end claims to be. It is the version in
+// Debian 12. If both ends sent 6.28 or more, they would negotiate further settings.
 const perftestVersion = "6.06"
 
 // Versions of perftest that datperf can talk to. 5.70 is the oldest version that newer versions
-// accept. perftestNewestCM is for -R: from 6.29 on, the description of a queue pair is longer with
-// -R.
+// accept. With -R the newest version is perftestNewestCM, because from 6.29 on the description of a
+// queue pair is longer with -R.
 const (
 	perftestOldest   = "5.70"
 	perftestNewest   = "6.29"
@@ -68,8 +68,8 @@ func (x *exchange) swap(what string, own []byte) ([]byte, error) {
 	return nil, fmt.Errorf("perftest, %s: %w", what, err)
 }
 
-// versions exchanges the versions and returns the peer's, or an error if datperf cannot talk to
-// that version.
+// versions sends this end's version to the peer and returns the peer's version. It returns an error
+// if datperf cannot talk to that version.
 func (x *exchange) versions() (string, error) {
 	own := make([]byte, 16)
 	copy(own, perftestVersion)

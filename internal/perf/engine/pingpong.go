@@ -38,7 +38,7 @@ func (w *worker) ping() error {
 		if due == 0 {
 			due = from
 		}
-		if err := w.once(qp); err != nil {
+		if err := w.pingOnce(qp); err != nil {
 			return err
 		}
 		now := w.now()
@@ -47,7 +47,7 @@ func (w *worker) ping() error {
 			w.rec.sample(now-from, now-min(due, from))
 			w.rec.tick(now)
 		}
-		if err := w.after(qp); err != nil {
+		if err := w.afterPing(qp); err != nil {
 			return err
 		}
 		if now >= stopAt || n >= w.c.Warmup && w.sh.finish.Load() {
@@ -84,9 +84,9 @@ func (w *worker) await() (due int64, err error) {
 	}
 }
 
-// once runs one operation and returns when its latency ends. In a ping-pong that is when the peer's
-// answer arrives, otherwise when the operation completes.
-func (w *worker) once(qp int) error {
+// pingOnce runs one operation. It returns at the moment at which the operation's latency ends. In a
+// ping-pong that is when the peer's answer arrives, otherwise when the operation completes.
+func (w *worker) pingOnce(qp int) error {
 	if w.steps != nil {
 		return w.transact(qp)
 	}
@@ -108,9 +108,9 @@ func (w *worker) once(qp int) error {
 	return w.awaitMessage()
 }
 
-// after does the work that the latency must not include: it polls the completions of earlier
+// afterPing does the work that the latency must not include: it polls the completions of earlier
 // requests, posts receives and verifies.
-func (w *worker) after(qp int) error {
+func (w *worker) afterPing(qp int) error {
 	if w.c.PingPong() {
 		if w.c.Test == result.Write && w.pending[qp] >= w.c.Signal {
 			return w.poll()
@@ -123,7 +123,7 @@ func (w *worker) after(qp int) error {
 	return nil
 }
 
-// pong answers every message with one of the same kind.
+// pong answers every message with a message of the same kind.
 func (w *worker) pong() error {
 	defer w.spin.begin(w.c)()
 	for n := int64(0); n < w.sh.expect.Load(); n++ {
@@ -194,8 +194,8 @@ func (w *worker) takeMessages() error {
 	return nil
 }
 
-// postMarked posts a write whose last byte is a mark, by which the peer detects that the write has
-// arrived. With flush the write is signalled.
+// postMarked posts a write whose last byte is a mark. By this byte the peer detects that the write
+// has arrived. If flush is true, the write is signalled.
 func (w *worker) postMarked(qp int, flush bool) error {
 	seq := w.initSeq[qp]
 	if w.c.Verify {
@@ -211,7 +211,7 @@ func (w *worker) postMarked(qp int, flush bool) error {
 	return nil
 }
 
-// lastMarked posts one more marked write, and waits for its completion.
+// lastMarked posts one more write with a mark, and waits until this write has completed.
 func (w *worker) lastMarked() error {
 	if err := w.postMarked(0, true); err != nil {
 		return err
@@ -219,8 +219,9 @@ func (w *worker) lastMarked() error {
 	return w.drain(0)
 }
 
-// markOf returns the mark of message seq. It differs from the mark of message seq-1. The first mark
-// is not 0, because the memory contains 0 before the first message.
+// markOf returns the mark of message seq, which is the last byte of that message. It differs from
+// the mark of message seq-1. The first mark is not 0, because the memory contains 0 before the
+// first message.
 func markOf(seq uint64) byte { return byte(seq + 1) }
 
 // markSpins is the number of memory polls between two polls of the link.

@@ -7,8 +7,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// portCounters says where the kernel has the counters of an end's port and network device. For the
-// zero value there are no counters.
+// portCounters says where the kernel has the counters of an end's port and network device. The zero
+// value means that there are no counters.
 type portCounters struct{ folder, netdev string }
 
 // countersAt finds the counters of the chosen device. It reads the kernel's GID table, so the

@@ -38,8 +38,8 @@ func (r *recorder) begin(now int64) {
 	r.start, r.from, r.next = now, now, now+r.every
 }
 
-// sample counts one operation. ns is the time since the operation was posted. The parameter late is
-// the time since the operation was due.
+// sample counts one operation. The parameter ns is the time since the operation was posted. The
+// parameter late is the time since the operation was due.
 func (r *recorder) sample(ns, late int64) {
 	r.ops++
 	r.latency.add(ns)
@@ -56,7 +56,8 @@ func (r *recorder) tick(now int64) {
 	}
 }
 
-// end reports what the intervals have not counted yet, as an interval that ends with the run.
+// end reports the operations since the last report, if there were any. The reported interval ends
+// with the run.
 func (r *recorder) end() {
 	if r.ops > r.told {
 		r.report(r.stop)

@@ -66,7 +66,8 @@ func (x *seat) leave() {
 	delete(x.all.taken, x)
 }
 
-// measures records whether the client measures or is idle.
+// measures is called when the client begins a measurement (yes is true) and when the client becomes
+// idle (yes is false).
 func (x *seat) measures(yes bool) {
 	if x == nil {
 		return

@@ -21,8 +21,8 @@ func (s *session) run(ctx context.Context, c *result.Case) (own, peer *result.En
 		return nil, nil, err
 	}
 	defer giveBack()
-	// Pin before the first access to the memory, so that the kernel allocates the memory on the
-	// same node.
+	// The pinning comes before the first access to the memory, so that the kernel allocates the memory
+	// on the same node.
 	if s.cpu == nil && s.chosen.near != nil {
 		unpin, err := pinTo(s.chosen.near)
 		if err != nil {
@@ -203,9 +203,9 @@ func (s *session) hearEnd(c *result.Case, sh *shared, finished <-chan struct{}) 
 	}
 }
 
-// mayEnd reports whether the peer's part of the run can have ended. A peer that initiates must have
-// announced how many operations it ran. A peer that waits for this end's operations must know their
-// number, from the case or because this end has announced it.
+// mayEnd reports whether the peer can have finished its part of the run. A peer that initiates must
+// have announced how many operations it ran. A peer that waits for this end's operations must know
+// their number: the case contains it, or this end has announced it.
 func (s *session) mayEnd(c *result.Case, sh *shared) bool {
 	own, peer := s.initiates(c), !s.initiates(c) || c.Direction == result.Both
 	waits := own && (!peer || c.TwoSided())

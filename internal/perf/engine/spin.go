@@ -62,13 +62,14 @@ func (s *spin) polls() int {
 	return 1
 }
 
-// parks reports whether the engine's loops park instead of spinning in a case: the case waits for
-// events, or udat spins before it parks.
+// parks reports whether the engine's loops park in a case instead of spinning. They park if the
+// case waits for events, or if udat itself spins before it parks.
 func parks(c *result.Case) bool {
 	return c.Poll == result.Event || c.Poll == result.Adaptive && c.Layer == result.UDAT
 }
 
-// begin counts the calling loop as a spinner, if the case makes it spin, until end is called.
+// begin adds the calling loop to the spinners, if the case makes it spin. The returned function
+// removes the loop from the spinners.
 func (s *spin) begin(c *result.Case) (end func()) {
 	if parks(c) {
 		return func() {}

@@ -31,8 +31,8 @@ type streamer struct {
 const bytesUnlooked = 64 << 10
 
 // stream measures bandwidth. If this end initiates, stream keeps up to depth requests in flight on
-// every queue pair. If the peer initiates, stream receives the peer's messages. It returns when
-// both are done.
+// every queue pair. If the peer initiates, stream receives the peer's messages. It returns when it
+// has finished sending and receiving.
 func (w *worker) stream() error {
 	defer w.spin.begin(w.c)()
 	s := &streamer{worker: w, stopAt: math.MaxInt64, over: !w.initOps}
@@ -77,8 +77,8 @@ func (w *worker) expected() int64 {
 	return w.sh.expect.Load()
 }
 
-// lossWait is how long a receiver waits for a new message after its peer has sent all. Then it
-// counts the missing messages as lost.
+// lossWait is how long a receiver waits for a new message after its peer has sent all its messages.
+// Then it counts the missing messages as lost.
 const lossWait = 500 * time.Millisecond
 
 // restIsLost reports whether the messages that have not arrived count as lost. One of perftest's

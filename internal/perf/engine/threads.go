@@ -129,7 +129,7 @@ func (g *threadRuns) add(thread int, run *result.Run) {
 	}
 }
 
-// sum returns run n of all threads as one.
+// sum adds up run n of all threads, and returns the result as one run.
 func (g *threadRuns) sum(n int) result.Run {
 	run, threads := g.runs[0][n], len(g.runs)
 	run.Client.Counters, run.Server.Counters = g.counters(n)

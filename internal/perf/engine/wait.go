@@ -65,9 +65,9 @@ func (w *worker) look() error {
 	if err := w.sh.err(); err != nil {
 		return err
 	}
-	// The time limit applies while requests are in flight, while this end waits for an answer or
-	// has an operation to post, and after the peer has announced its number of messages. Otherwise
-	// the peer may pause for any time.
+	// The time limit of --stall applies while requests are in flight, while this end waits for an
+	// answer or has an operation to post, and after the peer has announced its number of messages.
+	// Otherwise the peer may pause for any time.
 	if out := w.outstanding(); out > 0 || w.awaits || w.sh.isTold() {
 		if idle := time.Duration(w.now() - w.idle.since); idle > time.Duration(w.c.Stall) {
 			return fmt.Errorf("no completion for %v, %d requests in flight (--stall)", idle.Round(time.Millisecond), out)
@@ -106,7 +106,8 @@ func (w *worker) take() ([]done, error) {
 	return w.done[:n], w.sh.err() // checks sh.err for a loop that never waits long
 }
 
-// errNoMore is the error of a wait for a message if the peer has already sent all its messages.
+// errNoMore is the error of a wait for a message when none will come, because the peer has sent all
+// its messages.
 var errNoMore = errors.New("no more messages")
 
 // relax is called after every empty poll. After some of the polls it yields or sleeps.

@@ -63,9 +63,9 @@ func newWorker(c *result.Case, lay layout, l link, sh *shared, initiates bool, f
 // now returns nanoseconds since the case began, from the monotonic clock.
 func (w *worker) now() int64 { return int64(time.Since(w.base)) }
 
-// failed returns the error to report instead of err. If the case is aborted within 100 ms, err is a
-// consequence, and failed returns the error with which the case was aborted. Otherwise it returns
-// err.
+// failed returns the error to report instead of err. It waits up to 100 ms for the case to be
+// aborted. If the case is aborted, err is a consequence, and failed returns the error with which
+// the case was aborted. Otherwise it returns err.
 func (w *worker) failed(err error) error {
 	for range 20 {
 		if told := w.sh.err(); told != nil {
@@ -105,8 +105,8 @@ func (w *worker) gotMessage(d *done) error {
 	if w.c.Test != result.Send && w.c.Test != result.Transaction && d.imm != uint32(seq) {
 		return fmt.Errorf("message %d of queue pair %d came with immediate data %d", seq, qp, d.imm)
 	}
-	// In a stream of writes, later writes may already have overwritten the data. verifyTargets
-	// checks the last write to each slot.
+	// In a stream of writes, later writes may already have overwritten the data. For such a stream,
+	// verifyTargets checks the last write to each slot after the run.
 	if w.c.Verify && (w.c.Test != result.WriteImm || w.c.Mode == result.Latency) {
 		at := w.lay.rx.at(qp, uint64(d.slot))
 		switch {
@@ -141,7 +141,7 @@ func (w *worker) repostAt() int {
 func (w *worker) postReceives(qp int) error {
 	n := w.repost[qp]
 	w.repost[qp] = 0
-	// Receives complete in posting order, so the slots to post again begin with the one used
+	// Receives complete in posting order, so the slots to post again begin with the slot that was used
 	// longest ago.
 	slot := w.rxSlot[qp]
 	w.rxSlot[qp] += uint64(n)

@@ -115,7 +115,7 @@ func (r *Rules) Ask(p Packet) Verdict {
 		w.accepts = false
 		end := w.chain(base.chain, 0, yes)
 		if end == next && base.drops {
-			w.dropped(base.chain.name+", policy drop", 0, yes)
+			w.recordDrop(base.chain.name+", policy drop", 0, yes)
 			end = drop
 		}
 		if end == drop {
@@ -133,8 +133,8 @@ type walk struct {
 	verdict Verdict
 }
 
-// maxDepth bounds the nested jumps of a walk, and maxSteps its rules. The kernel permits 16 nested
-// jumps and no loops.
+// maxDepth limits how deep the jumps of a walk may be nested. maxSteps limits the number of rules
+// that a walk evaluates. The kernel permits 16 nested jumps and no loops.
 const (
 	maxDepth = 16
 	maxSteps = 1 << 20
@@ -162,7 +162,7 @@ func (w *walk) chain(c *chain, depth int, sure tri) kind {
 			}
 			w.accepts = true
 		case drop:
-			w.dropped(r.name, a.packets, matches)
+			w.recordDrop(r.name, a.packets, matches)
 			if matches == yes {
 				return drop
 			}
@@ -184,8 +184,9 @@ func (w *walk) chain(c *chain, depth int, sure tri) kind {
 	return next
 }
 
-// dropped records that a rule drops the packet. A certain verdict replaces an uncertain one.
-func (w *walk) dropped(name string, packets uint64, matches tri) {
+// recordDrop sets the verdict to a drop by the named rule. It replaces an earlier drop only if that
+// drop is uncertain and the new one is certain.
+func (w *walk) recordDrop(name string, packets uint64, matches tri) {
 	certain := matches == yes && !w.accepts
 	if w.verdict.Dropped && (w.verdict.Certain || !certain) {
 		return

@@ -137,9 +137,9 @@ func (t *legacyTable) short(at int) int {
 	return int(binary.NativeEndian.Uint16(t.entries[at:]))
 }
 
-// chain returns the chain whose first entry is at the given offset. A base chain ends with the
-// entry at the offset policy. For a user's chain, the field policy is -1; the chain ends before the
-// next entry whose target is ERROR.
+// chain returns the chain whose first entry is at the given offset. The argument policy is the
+// offset of the last entry of a base chain. For a user's chain it is -1, and the chain ends before
+// the next entry whose target is ERROR.
 func (t *legacyTable) chain(offset, policy int, name string) *chain {
 	if c := t.chains[offset]; c != nil {
 		return c

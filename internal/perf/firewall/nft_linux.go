@@ -42,7 +42,7 @@ type nftElement struct {
 }
 
 // find returns the element for a key, or nil if the set has none. It does not support sets of
-// intervals over several fields: then known is false.
+// intervals over several fields. For such a set, known is false.
 func (s *nftSet) find(key []byte) (found *nftElement, known bool) {
 	for i := range s.elements {
 		e := &s.elements[i]
@@ -109,8 +109,8 @@ func (r *registers) load(register uint32, data []byte, n int) {
 	copy(r.bytes[from:to], data)
 }
 
-// loadKnown writes data to a register as load does, but only the bytes marked in known become
-// known.
+// loadKnown writes data to a register as load does. Only the bytes for which the argument known is
+// true become known.
 func (r *registers) loadKnown(register uint32, data []byte, known []bool) {
 	r.load(register, data, len(data))
 	from, to := r.at(register, len(data))

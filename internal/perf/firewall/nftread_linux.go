@@ -61,7 +61,7 @@ func (r *Rules) readNFT() error {
 	}
 	defer conn.Close()
 	n := &nft{conn: conn, chains: map[tableKey]map[string]*chain{}, sets: map[tableKey]map[string]*nftSet{}}
-	// A dump fails with EINTR if the rules change meanwhile. Then read them again.
+	// A dump fails with EINTR if the rules change meanwhile. Then this loop reads them again.
 	for range 5 {
 		if err = n.read(r); !errors.Is(err, unix.EINTR) {
 			break
@@ -139,8 +139,8 @@ func (n *nft) rule(m *message, key tableKey, c *chain) rule {
 	}}
 }
 
-// hook adds a base chain to r.hooks. It skips chains that packets from and to this host do not
-// pass, and chains of type nat, which do not drop packets.
+// hook adds a base chain to r.hooks. It skips chains that packets from and to this host do not go
+// through, and chains of type nat, which do not drop packets.
 func (n *nft) hook(r *Rules, m *message, c *chain) {
 	h := Attributes(m.attr[unix.NFTA_CHAIN_HOOK])
 	number := func(b []byte) int {

@@ -36,8 +36,8 @@ func percentileText(d *result.Distribution, p float64) string {
 	return micros(d.At(p))
 }
 
-// what lists the columns that describe the case. Every table begins with these columns.
-var what = []column{
+// caseColumns are the columns that describe the case. Every table begins with these columns.
+var caseColumns = []column{
 	{"test", 11, "", 0, func(r *result.Run, _ *result.Stream) string { return r.Case.Test }},
 	{"layer", 6, "", 0, func(r *result.Run, _ *result.Stream) string { return r.Case.Layer }},
 	{"size", 8, "", 0, func(r *result.Run, _ *result.Stream) string { return result.Bytes(r.Case.Size) }},
@@ -50,7 +50,7 @@ var operations = column{"ops", 8, "", 0, func(_ *result.Run, s *result.Stream) s
 	return strconv.FormatInt(s.Ops, 10)
 }}
 
-var latencyColumns = slices.Concat(what, []column{operations,
+var latencyColumns = slices.Concat(caseColumns, []column{operations,
 	{"min", 7, "", 0, func(_ *result.Run, s *result.Stream) string { return micros(s.Latency.Min) }},
 	{"p50", 7, "", 0, percentile(50)},
 	{"p90", 7, "", 2, percentile(90)},
@@ -61,7 +61,7 @@ var latencyColumns = slices.Concat(what, []column{operations,
 	{"mean", 7, "", 1, func(_ *result.Run, s *result.Stream) string { return micros(s.Latency.Mean) }},
 })
 
-var bandwidthColumns = slices.Concat(what, []column{
+var bandwidthColumns = slices.Concat(caseColumns, []column{
 	{"depth", 5, "128", 0, func(r *result.Run, _ *result.Stream) string { return strconv.Itoa(r.Case.Depth) }},
 	{"batch", 5, "1", 0, func(r *result.Run, _ *result.Stream) string { return strconv.Itoa(r.Case.Batch) }},
 	operations,
@@ -76,8 +76,8 @@ var bandwidthColumns = slices.Concat(what, []column{
 	{"Mops/s", 8, "", 0, func(_ *result.Run, s *result.Stream) string { return number(s.OpsS/1e6, 4) }},
 })
 
-// columnsOf returns the columns of the table for a mode. It leaves out a column if all cases have
-// the usual value there.
+// columnsOf returns the columns of the table for a mode. It leaves out a column in which all cases
+// have the usual value.
 func columnsOf(cases []result.Case, mode string) (all []column) {
 	columns := bandwidthColumns
 	if mode == result.Latency {
@@ -93,7 +93,8 @@ func columnsOf(cases []result.Case, mode string) (all []column) {
 	return all
 }
 
-// narrow leaves out spare columns until the others fit into a line.
+// narrow removes columns until the others fit into a line. It begins with the column whose field
+// spare is largest, and keeps the columns whose spare is 0.
 func narrow(columns []column) []column {
 	for {
 		wide, least := -1, -1

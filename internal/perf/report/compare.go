@@ -51,8 +51,8 @@ func Comparison(w io.Writer, c *result.Comparison) {
 		c.Count(result.Same), c.Count(result.Undecided), result.Count(len(c.Missing), "case")), "  "))
 }
 
-// Differences describes the facts in which the two documents differ, one text for each. Such
-// differences make figures hard to compare.
+// Differences returns one text for each fact in which the two documents differ. Such differences
+// make figures hard to compare.
 func Differences(before, after *result.Document) []string {
 	var all []string
 	for _, end := range []struct {

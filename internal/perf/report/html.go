@@ -91,6 +91,6 @@ func HTML(w io.Writer, d *result.Document) error {
 	return page.Execute(w, data)
 }
 
-// shortTable is the largest number of rows of a table of values that the page shows without a
-// click.
+// shortTable is a number of rows. The page shows a table of values without a click if the table has
+// no more rows than that.
 const shortTable = 6

@@ -19,8 +19,9 @@ type field struct {
 	text func(r *result.Run, f *result.Flow) string
 }
 
-// timeField returns a column with a time: d returns a distribution, and get takes the time from
-// it. The cell is empty if d returns nil or get returns a negative number.
+// timeField returns a column with a time. The function d selects a distribution, and the function
+// get selects a time of that distribution. The cell is empty if d returns nil or get returns a
+// negative number.
 func timeField(name string, get func(*result.Distribution) float64, d func(*result.Stream) *result.Distribution) field {
 	return field{name, func(_ *result.Run, f *result.Flow) string {
 		if dist := d(f.Stream); dist != nil && get(dist) >= 0 {

@@ -39,7 +39,8 @@ type meshCell struct {
 	worse              float64 // sort key: the larger, the worse
 }
 
-// measured is a pair and the numbers of its hosts. If ok is set, it also has the pair's figure.
+// measured is a pair and the numbers of its hosts. If the field ok is true, it also contains the
+// pair's figure.
 type measured struct {
 	pair     *result.Pair
 	from, to int // numbers of the hosts, from 1

@@ -161,8 +161,8 @@ func (p *pageMatrix) hostTable() (rows [][]string) {
 	return rows
 }
 
-// list joins the texts with commas, but not more of them than the limit. If there are more, it adds
-// the number of the others.
+// list joins at most limit texts with commas. If there are more texts, it adds how many it has left
+// out.
 func list(all []string, limit int) string {
 	if more := len(all) - limit; more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(all[:limit], ", "), more)

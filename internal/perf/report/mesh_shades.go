@@ -20,9 +20,9 @@ type shades struct {
 	width  float64 // a figure whose distance from the median is larger is an outlier
 }
 
-// Lower limits, as parts of the median: leastSpan for the span of all shades together, and
-// leastWidth for shades.width. They prevent small differences from getting different shades or
-// counting as outliers.
+// leastSpan is the least span of all shades together, and leastWidth is the least value of
+// shades.width. Both are parts of the median. They prevent small differences from getting different
+// shades or counting as outliers.
 const (
 	leastSpan  = 0.2
 	leastWidth = 0.25
@@ -94,7 +94,7 @@ func (s *shades) key(outliers, failed bool) (all []keyEntry) {
 	return all
 }
 
-// failedText is both the text and the class of the cell of a failed pair.
+// failedText is the text of the cell of a failed pair. It is also the class of that cell.
 const failedText = "failed"
 
 func figureText(c *result.Case, v float64) string {

@@ -16,7 +16,8 @@ type Line struct {
 	Values []float64 // ns, or operations per second
 }
 
-// style is the style sheet of a picture in its own file. Its colors are the same as the page's.
+// style is the style sheet of a picture that is not part of a page. Its colors are the same as the
+// page's.
 const style = `<style>
 svg { --ink: #1b1f24; --dim: #57606a; --line: #d8dee4; --back: #fff; font: 13px system-ui, sans-serif;
   --c0: #0969da; --c1: #cf5b00; --c2: #1a7f37; --c3: #8250df; --c4: #bf3989; --c5: #0a7b83; background: var(--back); }

@@ -13,7 +13,7 @@ import (
 type plot struct {
 	title, xTitle, yTitle string
 	yUnits                []unit // units of the y axis, ascending
-	yLog                  bool   // logarithmic y axis; if false, only if the values span two decades or more
+	yLog                  bool   // the y axis is logarithmic; if false, only if the values span two decades or more
 	xTicks                []tick // nil: computed from the data
 	rows                  []valueRow
 	series                []series
@@ -25,8 +25,8 @@ type unit struct {
 	name string
 }
 
-// Units of the axes: timeUnits for values in us, bitUnits for Gb/s, rateUnits for operations per
-// second.
+// Units of the axes. The timeUnits are for values in us, the bitUnits are for Gb/s, and the
+// rateUnits are for operations per second.
 var (
 	timeUnits = []unit{{1e-3, "ns"}, {1, "us"}, {1e3, "ms"}, {1e6, "s"}}
 	bitUnits  = []unit{{1e-6, "kb/s"}, {1e-3, "Mb/s"}, {1, "Gb/s"}, {1e3, "Tb/s"}}
@@ -168,8 +168,8 @@ func (p *plot) line(b *strings.Builder, s series, x, y scale) {
 }
 
 // values draws the points of a line, each with the text of its value. The style sheet shows the
-// text while the pointer is on the point. The constant hits is the largest number of points with a
-// text. If a line has more points, only some of them have one.
+// text while the pointer is on the point. If a line has more than hits points, values leaves out
+// some of the points.
 func (p *plot) values(b *strings.Builder, s series, x, y scale) {
 	step := (len(s.points) + hits - 1) / hits
 	for n := 0; n < len(s.points); n += step {
@@ -225,8 +225,8 @@ func shortNumber(v float64) string {
 	return strconv.FormatFloat(shown, tickForm(v), -1, 64)
 }
 
-// tickForm returns the format for strconv.FormatFloat: without an exponent, unless the digits would
-// be many.
+// tickForm returns the format for strconv.FormatFloat. The format has an exponent only if there
+// would otherwise be many digits.
 func tickForm(v float64) byte {
 	if v >= 1e6 || v > 0 && v < 1e-4 {
 		return 'g'

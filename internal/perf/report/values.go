@@ -24,8 +24,8 @@ func at(x float64, title string) valueRow {
 	}}
 }
 
-// ranked returns a row with the value at a place among the sorted values of a series: place 0 is
-// the least value, 1 the greatest.
+// ranked returns a row with the value at a place among the sorted values of a series. Place 0 is
+// the least value, and place 1 is the greatest.
 func ranked(place float64, title string) valueRow {
 	return valueRow{title, func(points []point) (float64, bool) {
 		var all []float64

@@ -123,11 +123,11 @@ func (d *Document) groups() (all []*group, index map[groupKey]*group) {
 	return all, index
 }
 
-// Compare compares the medians of two documents, case by case and pair by pair. A figure is better
-// or worse if the change from every value of the old interval to every value of the new interval
-// exceeds the percentage in threshold. A figure has an interval if it was measured in 6 runs or
-// more. With fewer runs its interval is the median plus and minus a percentage, the parameter
-// noise; if noise is 0, the interval is unknown.
+// Compare compares the medians of two documents, case by case and pair by pair. Each median has an
+// interval. If there are at least 6 runs, the interval is computed from them. With fewer runs it is
+// the median plus and minus a percentage, the parameter noise. If noise is 0, the interval of fewer
+// runs is unknown. A figure is better or worse if the change from each value of the old interval to
+// each value of the new interval exceeds the percentage in threshold.
 func Compare(before, after *Document, threshold, noise float64) Comparison {
 	c := Comparison{Schema: ComparisonSchema, Threshold: threshold, Changes: []Change{}, Missing: []string{},
 		Added: []string{}}

@@ -12,8 +12,8 @@ import (
 // counters of its network device begin with NetDevice or Ethtool.
 type Counters map[string]int64
 
-// Prefixes of the names of a network device's counters: NetDevice for the kernel's statistics of
-// the device, Ethtool for the statistics of its driver.
+// Prefixes of the names of a network device's counters. The kernel's statistics of the device have
+// the prefix NetDevice. The statistics of the device's driver have the prefix Ethtool.
 const (
 	NetDevice = "netdev_"
 	Ethtool   = "ethtool_"
@@ -30,8 +30,8 @@ var troubles = []string{"symbol_error", "link_downed", "link_error_recovery", "p
 var netTroubles = []string{"rx_errors", "tx_errors", "rx_dropped", "tx_dropped", "rx_missed_errors", "rx_fifo_errors",
 	"tx_carrier_errors"}
 
-// congestions lists the counters of waits for credits and of ECN packets, by the names that mlx5,
-// bnxt_re and irdma use.
+// congestions lists the counters that count waits for credits or ECN packets. The names are those
+// that mlx5, bnxt_re and irdma use.
 var congestions = []string{"port_xmit_wait", "np_cnp_sent", "np_ecn_marked_roce_packets", "rp_cnp_handled",
 	"rp_cnp_ignored", "rx_cnp_pkts", "tx_cnp_pkts", "rx_ecn_marked_pkts", "cnpHandled", "cnpSent", "RxECNMrkd"}
 
@@ -64,8 +64,8 @@ func (c Counters) Errors() Counters {
 	})
 }
 
-// Congestion returns the counters of waits for credits and of ECN packets, including those that are
-// zero.
+// Congestion returns the counters that count waits for credits or ECN packets, including those that
+// are zero.
 func (c Counters) Congestion() Counters {
 	return c.only(func(name string, _ int64) bool { return slices.Contains(congestions, name) })
 }
@@ -103,8 +103,8 @@ func (c Counters) List() (all []string) {
 	return all
 }
 
-// Traffic is how much passes a port in one direction: bytes, including headers, and packets.
-// Unknown numbers are 0.
+// Traffic is what goes through a port in one direction: the number of bytes, including headers, and
+// the number of packets. Unknown numbers are 0.
 type Traffic struct{ Bytes, Packets int64 }
 
 // Sent returns the traffic that the port has sent.
@@ -116,7 +116,7 @@ func (c Counters) Received() Traffic { return c.traffic("port_rcv_", "rcvd_pkts"
 // traffic returns the port's traffic. The kernel counts a port's data in words of 4 bytes. Some
 // ports, like those of soft-RoCE, do not count bytes. Then traffic returns the traffic of the
 // network device, unless the network device has counted fewer packets than the port. That happens
-// because messages within a host do not pass the network device.
+// because messages within a host do not go through the network device.
 func (c Counters) traffic(port, soft, netdev string) Traffic {
 	t := Traffic{4 * c[port+"data"], max(c[port+"packets"], c[soft])}
 	if t.Bytes == 0 && c[netdev+"packets"] >= t.Packets {

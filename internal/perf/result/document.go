@@ -30,7 +30,8 @@ type Document struct {
 	Mesh *Mesh `json:"mesh,omitempty"` // results of datperf mesh
 }
 
-// NewDocument returns a document without results, which a datperf of that version begins now.
+// NewDocument returns a document without results. The parameter version is that of datperf. The
+// document's start time is now.
 func NewDocument(version string) *Document {
 	return &Document{Schema: Schema, Version: version, Started: time.Now().UTC().Truncate(time.Second), Units: Units,
 		Runs: []Run{}}
@@ -184,8 +185,8 @@ const TooShort = Seconds(10 * time.Millisecond)
 // is unknown.
 func (s *Stream) Short() bool { return s.Elapsed > 0 && s.Elapsed < TooShort }
 
-// Cost contains the resources that the process used during the run, including those of other
-// clients' cases that it ran at the same time.
+// Cost contains the resources that the process used during the run. They include what other
+// clients' cases used at the same time.
 type Cost struct {
 	CPU         Seconds `json:"cpu_s"`
 	UserCPU     Seconds `json:"user_cpu_s"`

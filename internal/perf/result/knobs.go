@@ -130,9 +130,9 @@ func (k *Knobs) validate() error {
 }
 
 // Able returns an error for the first knob that is set but that the device does not support. A
-// device without packets (mem0, tcp) supports only retry and rnr. iWARP supports only tos. --mtu
-// must not exceed the parameter mtu, the MTU of the port; 0 means that it is unknown. The error
-// contains who as the name of the device.
+// device without packets (mem0, tcp) supports only retry and rnr. iWARP supports only tos. The
+// parameter mtu is the MTU of the port, or 0 if it is unknown. --mtu must not exceed it. The
+// parameter who is the name of the device for the error.
 func (k *Knobs) Able(packets, iwarp bool, mtu int, who string) error {
 	for _, r := range k.list() {
 		switch {

@@ -101,7 +101,7 @@ func Median(sorted []float64) float64 { return (sorted[(len(sorted)-1)/2] + sort
 // ConfidenceRank returns the largest k for which the interval from the k-th smallest to the k-th
 // largest of n values contains the true median with the given confidence, whatever the distribution
 // of the values. It returns 0 if n is too small or above 1000. A confidence of 95% needs 6 values,
-// 99% needs 8.
+// and a confidence of 99% needs 8 values.
 func ConfidenceRank(n int, confidence float64) int {
 	if n > 1000 { // 0.5^n is too small for a float64
 		return 0

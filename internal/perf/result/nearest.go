@@ -7,7 +7,8 @@ import (
 )
 
 // OneOf returns an error that names the flag and its values, unless value is one of them. The
-// caller must pass the text of the flag: in a Case, rc and cm are empty.
+// argument value must be the text of the flag and not a field of a Case, because a Case contains ""
+// instead of rc and cm.
 func OneOf(flag, value string, of []string) error {
 	if slices.Contains(of, value) {
 		return nil
@@ -19,8 +20,8 @@ func OneOf(flag, value string, of []string) error {
 	return fmt.Errorf("--%s %q: must be one of %s%s", flag, value, strings.Join(of, ", "), hint)
 }
 
-// Nearest returns the name that is most similar to a mistyped one, or "" if no name is similar. At
-// most a third of the typed letters plus one may differ.
+// Nearest returns the name that is most similar to a mistyped one, or "" if no name is similar. A
+// name is similar if at most 1 + len(typed)/3 edits turn the typed letters into the name.
 func Nearest(typed string, names []string) (best string) {
 	if len(typed) > maxTyped {
 		return ""

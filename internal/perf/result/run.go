@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Flow is one direction of a run. In direction Out the client initiates, in direction In the
-// server.
+// Flow is one direction of a run. In direction Out the client initiates the operations. In
+// direction In the server initiates them.
 type Flow struct {
 	Direction string
 	Stream    *Stream
