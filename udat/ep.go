@@ -187,7 +187,7 @@ func (ep *EP) destroy() {
 
 // CreateEPWithSRQ makes an endpoint whose receives come from a shared receive queue. attr must not
 // be nil. MaxRecvIOV is ignored. MaxRecvDTOs is the hard high watermark, and SRQSoftHW is the soft
-// one. A watermark that the provider attribute SRQWatermarksSupported does not list never fires.
+// one. The provider attribute SRQWatermarksSupported lists the watermarks that make events.
 //
 // Implements: dat_ep_create_with_srq.
 func (ia *IA) CreateEPWithSRQ(pz *PZ, recv, request, connect *EVD, srq *SRQ, attr *EPAttr) (*EP, error) {

@@ -146,8 +146,8 @@ func (e *EVD) recheck() {
 	e.mu.Unlock()
 }
 
-// evict makes the blocked call, if there is one, end with an error, even if the dispatcher's state
-// changes back before the call runs.
+// evict makes the blocked call, if there is one, end with an error. The call does so even if the
+// state that the caller has set has changed again before the call wakes up.
 func (e *EVD) evict() {
 	if e.waiting.blocked() {
 		e.waiting.evicted = true
@@ -155,7 +155,8 @@ func (e *EVD) evict() {
 	}
 }
 
-// awaitEvicted waits until the evicted call has returned. Meanwhile another call may have blocked.
+// awaitEvicted waits until the evicted call has returned. When awaitEvicted returns, another call
+// may already be blocked.
 func (e *EVD) awaitEvicted() {
 	for e.waiting.blocked() && e.waiting.evicted {
 		e.waiting.changed.Wait()

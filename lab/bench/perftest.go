@@ -271,7 +271,7 @@ func (b *bench) besidePerftest(s *section, others ...string) (latencies, rates [
 	return latencies, rates
 }
 
-// nic compares datperf with perftest. It needs no other programs.
+// nic compares datperf with perftest. It needs these two programs only.
 func (b *bench) nic(s *section) error {
 	stop, err := b.datperfServers()
 	if err != nil {

@@ -74,8 +74,8 @@ func objects(r *round) error {
 	return r.goOn()
 }
 
-// descriptors opens adapters, dispatchers and service points until the process may open no more
-// descriptors, again and again. After each time an adapter must open again.
+// descriptors repeats this: it opens adapters, dispatchers and service points until the process may
+// open no more descriptors, and closes them. Then it must be possible to open an adapter again.
 func descriptors(r *round) error {
 	for spare := range 20 {
 		undo, err := descriptorsLeft(spare)

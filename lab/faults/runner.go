@@ -368,8 +368,8 @@ func (r *round) compare(there *counts, finished bool) (problems []string) {
 	return problems
 }
 
-// newRunner runs a first round and returns a runner. So the baseline contains the objects that a
-// process keeps from its first round on.
+// newRunner runs a first round and returns a runner. The runner counts the objects of the process
+// after this round, because a process keeps some objects from its first round on.
 func newRunner(device, at string, retry int, seed uint64) (*runner, []string) {
 	r := &runner{device: device, at: at, retry: retry, seed: seed}
 	r.fabric, _, _ = strings.Cut(device, ":") // the name of a tcp device may contain its address

@@ -49,8 +49,8 @@ func init() {
 }
 `
 
-// hookedNet writes the files of package net with the hooks into dir. It adds them to replaced,
-// which maps the path of each original file to that of the new file.
+// hookedNet writes the files of package net with the hooks into dir. For each file it adds an entry
+// to the map replaced: the key is the path of the original file, and the value that of the new one.
 func hookedNet(goroot, dir string, replaced map[string]string) error {
 	texts := map[string]string{}
 	for _, h := range netHooks {

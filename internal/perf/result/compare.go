@@ -125,9 +125,9 @@ func (d *Document) groups() (all []*group, index map[groupKey]*group) {
 
 // Compare compares the medians of two documents, case by case and pair by pair. Each median has an
 // interval. If there are at least 6 runs, the interval is computed from them. With fewer runs it is
-// the median plus and minus a percentage, the parameter noise. If noise is 0, the interval of fewer
-// runs is unknown. A figure is better or worse if the change from each value of the old interval to
-// each value of the new interval exceeds the percentage in threshold.
+// the median plus and minus noise, a percentage. If noise is 0 and there are fewer than 6 runs, the
+// interval is unknown. A figure is better or worse only if even the smallest change from a value of
+// the old interval to one of the new interval exceeds threshold, a percentage.
 func Compare(before, after *Document, threshold, noise float64) Comparison {
 	c := Comparison{Schema: ComparisonSchema, Threshold: threshold, Changes: []Change{}, Missing: []string{},
 		Added: []string{}}

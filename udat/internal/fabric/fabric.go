@@ -238,8 +238,8 @@ type QP interface {
 	// A length of 0 unbinds the window. The completion's opcode is OpWCBind.
 	Bind(mw MW, wr BindWR) (rkey uint32, err error)
 	// Taken returns the number of receives that the queue pair has taken from its SRQ and not
-	// completed. It returns -1 if the device does not report this number. Such a device may still
-	// report 0 for a queue pair in the error state, once all its receives have completed.
+	// completed. It returns -1 if the device does not know this number. Even then it may return 0 for
+	// a queue pair in the error state, once all receives of the queue pair have completed.
 	Taken() int
 	// SetTakenLimits arms one AsyncQPSoftLimit and one AsyncQPHardLimit event. Each event is raised
 	// when Taken exceeds its limit. If Taken exceeds the limit already, SetTakenLimits raises the

@@ -128,8 +128,8 @@ func (l *link) fill() bool {
 	return len(t.parts) > 0
 }
 
-// If the peer has ended its stream, over tells the connection so, but only once. First it completes
-// the requests that are done.
+// over does nothing until the peer has ended its stream. Then it completes the requests that are
+// done, and tells the connection, once, that the peer has left.
 func (l *link) over() {
 	if e := l.end.Load(); e != nil && !l.eof {
 		l.eof = true
