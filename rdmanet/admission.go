@@ -53,7 +53,7 @@ const (
 	helloTime = 15 * time.Second
 )
 
-// most returns the largest number of connections in the making.
+// The method most returns the largest number of connections in the making.
 func (a *admission) most() int { return max(a.backlog/4, 4) }
 
 // ask adds a request to the pending ones. It returns false if too many requests are pending, or if
@@ -71,8 +71,8 @@ func (a *admission) ask(r *request) bool {
 // m for the request's connection, which is in the making from now on. The parameter open is the
 // number of connections that wait for Accept. The result victim, unless nil, is the connection that
 // the new one replaces: the caller must give it up. If no request may be answered now, r is nil,
-// and the result wait is the time after which one may be answered, or 0 if another event must come
-// first.
+// and the result wait is the time after which one may be answered, or 0 if no request may be
+// answered before another event, such as a call of Accept.
 func (a *admission) next(open int, now time.Time) (r *request, m, victim *making, wait time.Duration) {
 	if open+a.making.Len() >= a.backlog+a.most() {
 		return nil, nil, nil, 0
@@ -125,9 +125,9 @@ func (a *admission) made(m *making) {
 	}
 }
 
-// late removes the connections that have been in the making for helloTime, and returns them. The
-// result wait is the time until the oldest remaining connection reaches helloTime, or 0 if none
-// remains.
+// The method late removes the connections that have been in the making for helloTime, and returns
+// them. The result wait is the time until the oldest remaining connection reaches helloTime, or 0
+// if none remains.
 func (a *admission) late(now time.Time) (late []*making, wait time.Duration) {
 	for e := a.making.Front(); e != nil; e = a.making.Front() {
 		m := e.Value.(*making)
@@ -140,7 +140,7 @@ func (a *admission) late(now time.Time) (late []*making, wait time.Duration) {
 	return late, 0
 }
 
-// rest empties the admission. It returns all pending requests and all connections in the making.
+// The method rest removes and returns all pending requests and all connections in the making.
 func (a *admission) rest() (requests []*request, connections []*making) {
 	for e := a.pending.Front(); e != nil; e = e.Next() {
 		requests = append(requests, e.Value.(*request))

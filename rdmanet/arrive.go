@@ -81,7 +81,7 @@ func (c *Conn) place(n uint64) error {
 }
 
 // drop discards the data that has arrived and was not read. If a call is copying data, drop does
-// nothing; that call then drops the data itself.
+// nothing, and that call discards the data.
 func (c *Conn) drop() {
 	if c.in.taking {
 		return

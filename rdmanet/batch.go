@@ -250,7 +250,7 @@ func (p *Pending) await() {
 	}
 }
 
-// watch makes the end of ctx call expire; mu is held.
+// watch arranges a call of the method expire for the time when ctx ends; mu is held.
 func (p *Pending) watch(ctx context.Context) {
 	if ctx.Done() == nil {
 		return

@@ -29,7 +29,7 @@ const silenceTime = 5 * time.Second
 
 var closing silence // of all connections of this process
 
-// most returns how long a Close may wait.
+// The method most returns how long a Close may wait.
 func (s *silence) most() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

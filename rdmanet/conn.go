@@ -111,8 +111,8 @@ func (c *Conn) meet(h hello) {
 }
 
 // report calls the function c.ready once, without locks. If the leader is handling an event of this
-// connection, the leader's handle calls the function after the event instead, so that connections
-// become ready in the order of their events. mu is held.
+// connection, the leader calls the function after it has handled the event, so that connections
+// become ready in the order of their events. Otherwise a new goroutine calls it. mu is held.
 func (c *Conn) report(err error) {
 	ready := c.ready
 	if ready == nil {
@@ -298,8 +298,8 @@ func (c *Conn) opError(op string, err error) error {
 	return &net.OpError{Op: op, Net: Network, Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
 }
 
-// afterFunc makes a timer that calls f after the time d, with c.mu held. The result stop stops the
-// timer.
+// afterFunc makes a timer that calls f after the time d, with c.mu held. The function that it
+// returns stops the timer.
 func (c *Conn) afterFunc(d time.Duration, f func()) (stop func() bool) {
 	return time.AfterFunc(d, func() {
 		c.mu.Lock()

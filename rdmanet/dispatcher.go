@@ -213,8 +213,9 @@ func (d *dispatcher) keepLater() {
 	}
 }
 
-// lateKeep runs when the timer fires. It starts the keeper. But if a call has led since the timer
-// was set, it sets the timer again instead. So a call need not reset the timer each time it leads.
+// lateKeep runs when the timer fires. If a call has led since the timer was set, lateKeep sets the
+// timer again. Otherwise it starts the keeper. So a call need not reset the timer each time it
+// leads.
 func (d *dispatcher) lateKeep() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -48,8 +48,8 @@
 // cannot be registered, the ring stays small and the connection slow, and the Logger reports it. In
 // addition a connection uses about 16 KiB of Go memory and the memory of the device's queues. A
 // connection has no goroutine of its own. Up to 512 connections share a dispatcher, which handles
-// their events. It does so in one of the calls that are blocked or, while no call does it, in a
-// goroutine of its own.
+// their events. One of the blocked calls does this work. While no call does it, a goroutine of the
+// dispatcher does.
 //
 // A connection probes a silent peer every [Dialer].KeepAlive. It ends after three unanswered
 // probes, or when the device gives up sending a probe. With the default KeepAlive, calls that are

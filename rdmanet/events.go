@@ -119,8 +119,9 @@ func (c events) disconnected(ev *udat.Event) {
 	c.fail(err)
 }
 
-// ended returns the error of a connection that has ended, by its cause. As over TCP, the error is
-// ETIMEDOUT or EHOSTUNREACH if the peer has vanished, and ECONNRESET otherwise.
+// ended returns the error of a connection that has ended. The parameter cause is the error of the
+// last event, or nil. As over TCP, the error is ETIMEDOUT or EHOSTUNREACH if the peer has vanished,
+// and ECONNRESET otherwise.
 func ended(cause error) error {
 	switch {
 	case errors.Is(cause, syscall.ETIMEDOUT):

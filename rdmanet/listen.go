@@ -32,9 +32,9 @@ type ListenConfig struct {
 	ReadBuffer, WriteBuffer int
 	KeepAlive               time.Duration
 	// Backlog is the largest number of connections that wait for Accept. It is also the largest number
-	// of requests that wait for an answer. It can be 1 to 65,536, and 0 means 4096. Further
-	// connections may have been accepted and wait for the peer's first message: a quarter of Backlog,
-	// or 4 if a quarter is less. The listener refuses more requests, and a [Dialer] tries again.
+	// of requests that wait for an answer. It can be 1 to 65,536, and 0 means 4096. In addition,
+	// connections may wait for the first message of their peers: at most a quarter of Backlog, or 4 if
+	// a quarter is less. The listener refuses all further requests, and a [Dialer] tries again.
 	Backlog  int
 	TCPAddrs bool
 	Logger   *slog.Logger

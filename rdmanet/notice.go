@@ -16,7 +16,8 @@ const maxNotices = 64
 // The notice arrives after the bytes of each WriteRemote that has returned and of each [Batch] that
 // was started before, so it can announce them. Notices arrive in order, but not in order with the
 // bytes of the stream. Notify returns when the notice has been posted. While 64 notices wait for
-// the peer's program to receive them, Notify blocks, but not longer than until the write deadline.
+// the peer's program to receive them, Notify blocks. When the write deadline passes, it returns an
+// error.
 func (c *Conn) Notify(value uint64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -29,8 +29,8 @@ func (c *Conn) push() {
 		}
 		from := m.triplet(out.posted, n)
 		out.posted += n
-		// If the peer may soon allow no more writes, this write must have a completion. Without a
-		// completion the memory of the writes would stay in use.
+		// If the peer's ring has little room left, no write may follow for a while, so this write must
+		// have a completion. Without it the memory of the writes would stay in use.
 		if !c.write(from, out.scarce(out.limit-out.position-n)) {
 			return
 		}
@@ -115,7 +115,7 @@ func (c *Conn) count() {
 }
 
 // flags returns the completion flags of the next request. If signaled is true, the request gets a
-// completion. Otherwise only one of requests/4 requests in a row gets a completion.
+// completion. Otherwise it gets one only if the requests/4 - 1 requests before it got none.
 func (c *Conn) flags(signaled bool) udat.CompletionFlags {
 	out := &c.out
 	if out.silent++; !signaled && out.silent < requests/4 {

@@ -161,7 +161,8 @@ var (
 	errClosedRegion  = closedRegion{}
 )
 
-// closedRegion wraps net.ErrClosed, whose own text speaks of a network connection.
+// closedRegion wraps net.ErrClosed and has a text of its own, because the text of net.ErrClosed is
+// about a network connection.
 type closedRegion struct{}
 
 func (closedRegion) Error() string { return "the region is closed" }

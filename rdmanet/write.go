@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// writeError returns the error of a Write, or nil if the Write may go on. If the error is EPIPE, it
-// makes waste return false from now on, so that each later Write fails too. mu is held.
+// writeError returns the error of a Write, or nil if the Write may go on. If it returns EPIPE, it
+// also sets c.wasted, so that each later Write fails too. mu is held.
 func (c *Conn) writeError() error {
 	switch {
 	case c.closed:

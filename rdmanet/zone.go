@@ -73,8 +73,8 @@ func (c *config) useZone(z *Zone, device string, path Path) (string, error) {
 	return name, nil
 }
 
-// enter adds a user to the zone, and leave removes the user. It returns an error if the zone is
-// closed.
+// enter adds a user to the zone, or returns an error if the zone is closed. The method leave
+// removes a user.
 func (z *Zone) enter() error {
 	z.adapter.mu.Lock()
 	defer z.adapter.mu.Unlock()

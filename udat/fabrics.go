@@ -23,7 +23,7 @@ var (
 // openFabric opens the device with this name or local address on the first fabric that has the
 // device. If no fabric can open the device, openFabric returns the first error that says more than
 // fabric.ErrNoDevice. If the device's name begins with the name of a fabric, as in "tcp:192.0.2.7",
-// every error of that fabric counts as such an error. If there is none, openFabric returns
+// every error of that fabric counts as such an error. If all errors say no more, openFabric returns
 // fabric.ErrNoDevice.
 func (o *openOptions) openFabric(name string, async func(fabric.AsyncEvent)) (fabric.Device, error) {
 	refusal := fabric.ErrNoDevice

@@ -26,7 +26,7 @@ const OptimalAlignment = 256
 type Cookie uint64
 
 // ConnQual is a connection qualifier, on which a service point listens. A value q from 1 to 65535
-// is port q. A larger value q is port q mod 32001 + 33534, as in OpenFabrics DAPL.
+// is port q. A larger value q is port (q mod 32001) + 33534, as in OpenFabrics DAPL.
 type ConnQual uint64
 
 // CompletionFlags modify a posted operation, or determine how the completions of an endpoint notify

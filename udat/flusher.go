@@ -47,7 +47,7 @@ func (f *flusher) watch(step func() (done bool)) {
 	f.add(&flushTask{step: step, pause: pollMin, longest: pollMax})
 }
 
-// every does the same as watch, but the interval between the calls is constant.
+// The method every is like watch, but the interval between the calls of step is constant.
 func (f *flusher) every(interval time.Duration, step func() (done bool)) {
 	f.add(&flushTask{step: step, pause: interval, longest: interval})
 }

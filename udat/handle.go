@@ -127,8 +127,8 @@ func (ia *IA) adopt(op string, o *object, h Handle, kind HandleType, prepare fun
 }
 
 // release ends the life of an object that is being freed. It returns InvalidHandle if the object is
-// not alive. If the object is in use, it returns InvalidState, and the parameters are for this
-// error: inUse is the subtype, and users is the word for the users in the text.
+// not alive. If the object is in use, it returns InvalidState with the subtype inUse. The parameter
+// users is the word for the object's users in the text of this error.
 func (o *object) release(op string, kind HandleType, inUse Subtype, users string) error {
 	return o.releaseIf(op, kind, inUse, users, nil)
 }
@@ -172,8 +172,8 @@ func destroyEach(doomed []Handle) {
 	group.Wait()
 }
 
-// dispatchers returns all dispatchers to which completions can come. Besides the Consumer's
-// dispatchers this is ia.sink, if it exists.
+// dispatchers returns all dispatchers to which completions can come: the Consumer's dispatchers,
+// and ia.sink if it exists.
 func (ia *IA) dispatchers() []*EVD {
 	ia.mu.Lock()
 	defer ia.mu.Unlock()

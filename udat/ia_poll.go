@@ -26,8 +26,9 @@ func (ia *IA) posters() []*EP {
 	return slices.Collect(maps.Keys(ia.posting))
 }
 
-// poller polls the dispatchers of an adapter that have connections and whose completions neither a
-// blocked call nor an arm loop drains. It polls all of them together, once per interval.
+// poller polls dispatchers of an adapter. It polls a dispatcher that has connections while no
+// blocked call and no arm loop drains the dispatcher's completions. It polls all such dispatchers
+// together, once per interval.
 type poller struct {
 	interval time.Duration
 	poll     func(*EVD) // may add the dispatcher again

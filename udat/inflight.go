@@ -78,7 +78,7 @@ func newInflight(limit, spare, stride int, headMu *ranked[rankEVD]) inflight {
 	return inflight{limit: uint32(limit), entries: make([]inflightEntry, size), headMu: headMu, stride: uint32(stride)}
 }
 
-// most returns the largest possible number of completions that wait to be drained.
+// The method most returns the largest possible number of completions that wait to be drained.
 func (q *inflight) most() int { return int(q.limit) + spareEntries }
 
 func (q *inflight) entry(seq uint32) *inflightEntry { return &q.entries[seq&uint32(len(q.entries)-1)] }

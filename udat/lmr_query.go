@@ -43,10 +43,10 @@ func (l *LMR) Query() (LMRParam, error) {
 }
 
 // LMRSyncRDMARead makes local changes to the segments visible to later RDMA reads of peers. The
-// call is needed only if ProviderAttr.LMRSyncReq is true, which no device of this library reports;
-// the call only checks its arguments. It returns InvalidParameter if a region has been freed or
-// belongs to another adapter, or if a segment is outside its region. The segments may be of
-// different regions and zones.
+// call is needed only if ProviderAttr.LMRSyncReq is true. It is false on all devices of this
+// library, so the call only checks its arguments. It returns InvalidParameter if a region has been
+// freed or belongs to another adapter, or if a segment is outside its region. The segments may be
+// of different regions and zones.
 //
 // Implements: dat_lmr_sync_rdma_read.
 func (ia *IA) LMRSyncRDMARead(segments []LMRTriplet) error {

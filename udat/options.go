@@ -64,7 +64,7 @@ func WithVersion(major, minor int, threadSafe bool) Option {
 // if that dispatcher has no streams of completions. After the dispatcher is freed, the connection
 // events of these endpoints are dropped.
 //
-// Extension. OpenFabrics DAPL allows this use, and its program dapltest does so.
+// Extension. OpenFabrics DAPL allows this, and its program dapltest uses such a dispatcher.
 func WithForeignConnectEVDs() Option {
 	return func(o *openOptions) error {
 		o.foreignConnect = true
@@ -225,10 +225,10 @@ func WithChecksums(on bool) Option {
 
 // WithSpin sets the longest time for which a blocked EVD.Wait polls before it parks. It can be up
 // to a second; the default is 50 microseconds, and 0 disables polling. Each dispatcher measures
-// whether polling makes its waits shorter. If polling does not, only some of the waits poll: at
-// first 1 in 5, later down to 1 in 33. At most half of the processors poll at once, but one call
-// may always poll. A call polls in bursts of 16 polls; each burst is one call into C. Calls do not
-// poll on dispatchers of SOLICITED_WAIT streams, because only the device knows which completion was
+// whether polling makes its waits shorter. If it does not, only some of the waits poll: at first 1
+// in 5, and later as few as 1 in 33. At most half of the processors poll at once, but one call may
+// always poll. A call polls in bursts of 16 polls; each burst is one call into C. Calls do not poll
+// on dispatchers of SOLICITED_WAIT streams, because only the device knows which completion was
 // solicited.
 //
 // Extension.

@@ -181,8 +181,8 @@ func (r *providerRegistry) list(found []ProviderInfo) []ProviderInfo {
 	return list
 }
 
-// open counts an adapter that is opened by a registered name, and returns the name's entry, or nil
-// if the name is not registered. The method close undoes the count.
+// The method open counts an adapter that is opened by a registered name, and returns the name's
+// entry, or nil if the name is not registered. The method close undoes the count.
 func (r *providerRegistry) open(name string) *registeredName {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -6,10 +6,9 @@ import "github.com/godat/godat/udat/internal/fabric"
 // becomes RESERVED. If ep is not UNCONNECTED or has no zone, CreateRSP returns InvalidState. If ep
 // is nil, the provider makes the endpoint, as with PSPProvider.
 //
-// The request makes a CONNECTION_REQUEST event on evd. The endpoint of its CR is ep, which is then
-// in PASSIVE, or the provider's endpoint, which is in TENTATIVE. The request also destroys the
-// service point; further requests are refused. The other errors of CreateRSP are those of
-// CreatePSP.
+// The request makes a CONNECTION_REQUEST event on evd. The endpoint of its CR is ep, which becomes
+// PASSIVE, or the provider's endpoint, which is TENTATIVE. The request also destroys the service
+// point; further requests are refused. The other errors of CreateRSP are those of CreatePSP.
 //
 // Implements: dat_rsp_create.
 func (ia *IA) CreateRSP(qual ConnQual, ep *EP, evd *EVD) (*RSP, error) {
@@ -121,7 +120,8 @@ func (r *RSP) takeRequest(request fabric.Request) bool {
 	return taken
 }
 
-// await stores a request that must be answered in a reserved endpoint, which becomes PASSIVE.
+// await stores a connection request in its reserved endpoint, which becomes PASSIVE. The Consumer
+// must then answer the request.
 func (ep *EP) await(request fabric.Request) {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()

@@ -60,7 +60,7 @@ func (l *LMR) serves(need MemPriv, pz *PZ) bool {
 	return l != nil && l.obj.live.Load() && l.pz == pz && l.priv&need != 0
 }
 
-// within reports whether the segment is inside its region.
+// The method within reports whether the segment is inside its region.
 func (t *LMRTriplet) within() bool {
 	l := t.LMR
 	off := t.VirtualAddress - l.addr
@@ -87,7 +87,7 @@ func (t *LMRTriplet) check(op string, i int, need MemPriv, pz *PZ) error {
 	return nil
 }
 
-// inside returns an error if the segment is not inside its region.
+// The method inside returns an error if the segment is not inside its region.
 func (t *LMRTriplet) inside(op string, arg Subtype, i int) error {
 	size := uint64(len(t.LMR.buf))
 	if off := t.VirtualAddress - t.LMR.addr; off > size || t.SegmentLength > size-off {

@@ -9,8 +9,8 @@ import (
 // completionSink is the owner of the work whose completions a dispatcher drains.
 type completionSink interface {
 	// complete handles one completion and fills in its event. If the completion makes no event, ev is
-	// nil; otherwise ev is empty at the call. The dispatcher is locked. The result after, unless nil,
-	// is a function that the dispatcher calls later, without locks.
+	// nil; otherwise ev is empty at the call. The dispatcher is locked. If the result after is not
+	// nil, the dispatcher calls this function later, without locks.
 	complete(en *inflightEntry, wc *fabric.WC, ev *Event) (after func())
 }
 
