@@ -12,8 +12,8 @@ import (
 // in the making from the answer until the peer's first message. A hostile peer may never send this
 // message, so that the connection's memory is in use for nothing. Therefore the number of
 // connections in the making is limited, and one source address may have at most half of them. When
-// the limit is reached, the next request replaces the oldest of these connections, if its peer has
-// had enough time to send: see graceTime. Listener.mu guards an admission.
+// the limit is reached, the next request replaces the oldest of these connections, if the peer of
+// that connection has had enough time to send: see graceTime. Listener.mu guards an admission.
 type admission struct {
 	backlog int
 	pending list.List          // *request: not answered, oldest first

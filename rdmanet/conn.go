@@ -75,7 +75,7 @@ func (c *Conn) free() {
 		r.lmr.Free()
 	}
 	for _, l := range []*udat.LMR{c.in.ring.cur.lmr, c.in.ring.old.lmr, c.in.larger.lmr, c.out.ring.cur.lmr, c.own} {
-		l.Free() // Free of nil, and of own a second time, does nothing
+		l.Free() // Free does nothing if l is nil or has been freed already
 	}
 	for g := range c.grants {
 		g.memory.takeBack(g.window)

@@ -118,8 +118,8 @@ func (s *dispatchers) put(d *dispatcher) {
 	d.evd.Free() // makes its Wait return
 }
 
-// putFull is like put, for a dispatcher that had no room for the connection. It keeps get from
-// returning this dispatcher until one of the dispatcher's connections ends.
+// putFull is like put, for a dispatcher that had no room for the connection. The method get does
+// not return this dispatcher until one of the dispatcher's connections ends.
 func (s *dispatchers) putFull(d *dispatcher) {
 	s.put(d)
 	s.mu.Lock()
@@ -127,7 +127,7 @@ func (s *dispatchers) putFull(d *dispatcher) {
 	s.mu.Unlock()
 }
 
-// forget removes d from the list from which get selects; mu is held.
+// forget removes d from the list of dispatchers for new connections; mu is held.
 func (s *dispatchers) forget(d *dispatcher) {
 	s.list = slices.DeleteFunc(s.list, func(other *dispatcher) bool { return other == d })
 }

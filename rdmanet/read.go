@@ -30,7 +30,7 @@ func (c *Conn) readError() error {
 }
 
 // await waits for data and returns the part of it that is contiguous in the ring; rmu is held. The
-// caller must then call taken or borrow; until then the data stays valid.
+// data stays valid until the caller calls the method taken or borrow, as it must.
 func (c *Conn) await() ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -130,8 +130,8 @@ func (r *Region) check(c *Conn, off int, n uint64) error {
 	return nil
 }
 
-// use records that an operation of this end uses the region. The operation must later call done.
-// c.mu is held.
+// use records that an operation of this end uses the region. The operation must later call the
+// method done. c.mu is held.
 func (r *Region) use() error {
 	if r.closed {
 		return errClosedRegion

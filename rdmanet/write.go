@@ -69,8 +69,8 @@ func (c *Conn) growSend() {
 	c.out.ring.shed(c.out.freed)
 }
 
-// append appends n bytes to the stream. The caller has copied them into the memory that space
-// returned. It returns an error if the stream was closed since then. wmu is held.
+// append appends n bytes to the stream. The caller has copied them into the memory that the method
+// space returned. It returns an error if the stream was closed since then. wmu is held.
 func (c *Conn) append(n int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

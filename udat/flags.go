@@ -70,7 +70,7 @@ const (
 	EVDConnection EVDFlags = 0x040
 	EVDRMRBind    EVDFlags = 0x080
 	EVDAsync      EVDFlags = 0x100
-	EVDDefault    EVDFlags = 0x1F0 // all streams but software
+	EVDDefault    EVDFlags = 0x1F0 // all streams except software events
 
 	evdKnown = EVDDefault | EVDSoftware
 )

@@ -119,8 +119,8 @@ func (q *inflight) owns(id uint64) bool { return id&^math.MaxUint32 == q.id }
 // done reports whether all entries before seq have completed.
 func (q *inflight) done(seq uint32) bool { return int32(q.head()-seq) >= 0 }
 
-// complete advances the head past entry seq and returns the entry. It returns nil if clear has
-// forgotten the entry; the dispatcher's lock is held.
+// complete advances the head past entry seq and returns the entry. It returns nil if the method
+// clear has removed the entry. The dispatcher's lock is held.
 func (q *inflight) complete(seq uint32) *inflightEntry {
 	if int32(seq-q.completed) < 0 {
 		return nil

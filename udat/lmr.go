@@ -48,7 +48,7 @@ func (ia *IA) CreateLMRFromLMR(pz *PZ, region *LMR, priv MemPriv) (*LMR, error) 
 	if err := ia.object().check(op, HandleIA); err != nil {
 		return nil, err
 	}
-	if err := region.object().use(op, HandleLMR); err != nil { // until the new region holds the memory too
+	if err := region.object().use(op, HandleLMR); err != nil { // released when the new region also pins the memory
 		return nil, err
 	}
 	defer region.obj.unuse()
@@ -282,7 +282,7 @@ func (l *LMR) unbindWindow() {
 }
 
 func (l *LMR) destroy() {
-	l.obj.ia.regions.Delete(l.lkey) // first, because after Close another region may get the context
+	l.obj.ia.regions.Delete(l.lkey) // before Close, because after it another region may get the context
 	l.pz.awaitPosts()
 	l.mr.Close()
 	l.pz.obj.unuse()

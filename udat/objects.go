@@ -370,7 +370,7 @@ type requestQueue struct {
 	mu         ranked[rankRequests]
 	suppressed uint32 // number of consecutive suppressed posts that asked for no completion
 	fence      uint32 // sequence number of the latest fenced request
-	fenced     bool   // the request fence may be in flight
+	fenced     bool   // the request with the number fence may be in flight
 	marked     bool   // a request that the library posted may be in flight
 	marker     uint32 // sequence number of that request
 	inline     int

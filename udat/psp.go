@@ -85,7 +85,7 @@ func (ia *IA) listen(op string, port uint16, p servicePoint) (fabric.Listener, e
 	}
 	bad := failAs(op, err, SubResourceMemory)
 	if port == 0 && bad.Type == ConnQualInUse {
-		bad.Type = ConnQualUnavailable // any port would do, so no port is free
+		bad.Type = ConnQualUnavailable // the caller accepts any port, so no port is free
 	}
 	return nil, bad
 }

@@ -49,7 +49,7 @@ func (t *LMRTriplet) sge() fabric.SGE {
 	return fabric.SGE{Addr: t.VirtualAddress, Length: uint32(t.SegmentLength), LKey: t.LMR.lkey}
 }
 
-// valid reports whether check would return nil.
+// valid reports whether the method check would return nil.
 func (t *LMRTriplet) valid(need MemPriv, pz *PZ) bool {
 	return t.LMR.serves(need, pz) && t.within()
 }
