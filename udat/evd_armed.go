@@ -46,7 +46,7 @@ func (e *EVD) catchUp() {
 		if fired || err != nil {
 			return
 		}
-		// Wait returned because of a late wake-up that was meant for an earlier call.
+		// cq.Wait returned because of a late wake-up that was meant for an earlier call.
 	}
 }
 

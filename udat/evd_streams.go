@@ -119,7 +119,8 @@ func (s *source) releaseDeferredAfter(dest *EVD, ev *Event) {
 	dest.rouse()
 }
 
-// pushDeferred does the same as releaseDeferred while the caller holds the dispatcher's lock.
+// pushDeferred does the same as releaseDeferred, except that the caller holds the dispatcher's lock
+// and calls rouse.
 func (s *source) pushDeferred() {
 	deferred := s.deferred
 	s.deferring, s.deferred = false, nil
