@@ -21,8 +21,8 @@ type EPAttr struct {
 	MaxRecvIOV             int             // segments of a receive; default 4
 	RecvCompletionFlags    CompletionFlags // CompletionDefault, UNSIGNALLED, SOLICITED_WAIT or EVD_THRESHOLD
 	RequestCompletionFlags CompletionFlags // CompletionDefault, UNSIGNALLED or EVD_THRESHOLD
-	// receives in flight; default 16. With an SRQ it is the hard high watermark instead, and the
-	// default is no watermark
+	// receives in flight; default 16. On an endpoint with an SRQ this field is the hard high watermark
+	// instead, and by default there is no watermark
 	MaxRecvDTOs       int
 	MaxRequestDTOs    int         // sends, RDMAs and binds in flight; default 16
 	MaxRDMAReadIn     int         // reads and atomics that the peer may have in flight here; 4 if no EPAttr is passed
@@ -52,8 +52,9 @@ const (
 	defaultReads = 4
 )
 
-// counts lists the attributes that are counts, with their defaults and limits. The parameter shared
-// states whether the endpoint has a shared receive queue.
+// counts returns those attributes that are numbers of things, not sizes or flags, each with its
+// default and its limit. The parameter shared states whether the endpoint has a shared receive
+// queue.
 func (a *EPAttr) counts(dev *fabric.Attr, shared bool) []epCount {
 	recvs := defaultDTOs
 	if shared {

@@ -54,10 +54,10 @@ func (c *CNO) Query() (CNOParam, error) {
 	return CNOParam{IA: c.obj.ia, Agent: c.agent}, nil
 }
 
-// Wait blocks until a dispatcher triggers the object, and returns that dispatcher. A trigger that
-// came before the call counts if no other call has consumed it. The dispatcher is a hint: another
-// call may have dequeued its events, and other dispatchers may have events too. Wait does not
-// return a freed dispatcher.
+// Wait blocks until a dispatcher triggers the object, and returns that dispatcher. If a trigger
+// came before the call, and no other call has consumed it, Wait returns at once. The dispatcher is
+// a hint: another call may have dequeued its events, and other dispatchers may have events too.
+// Wait does not return a freed dispatcher.
 //
 // When timeout has passed, Wait returns QueueEmpty. If timeout is 0, Wait only polls; the timeout
 // Infinite never expires. When the last dispatcher is freed or the adapter is closed, Wait returns
@@ -106,7 +106,7 @@ var (
 	errCNOInterrupted = &Error{Op: cnoWait, Type: InterruptedCall}
 )
 
-// wait blocks until a trigger comes or the object is abandoned. It returns errCNOTimeout if
+// wait blocks until a trigger comes or abandon releases the waiters. It returns errCNOTimeout if
 // timeoutC becomes ready first, and errCNOInterrupted if interruptC becomes ready first.
 func (c *CNO) wait(timeoutC <-chan time.Time, interruptC <-chan struct{}) (*EVD, error) {
 	select {
@@ -138,9 +138,9 @@ func (c *CNO) wait(timeoutC <-chan time.Time, interruptC <-chan struct{}) (*EVD,
 }
 
 // hint returns the dispatcher that Wait returns after evd has triggered the object. That is evd
-// itself, unless evd has been freed. In that case hint returns another dispatcher of the object
-// that has events, or nil if none has: the trigger of that dispatcher may have been dropped,
-// because c.triggered holds only one trigger.
+// itself, unless evd has been freed. In that case hint looks for another dispatcher of the object
+// that has events, because c.triggered holds only one trigger, and the trigger of the other
+// dispatcher may have been dropped. If no dispatcher has events, hint returns nil.
 func (c *CNO) hint(evd *EVD) *EVD {
 	if evd.obj.alive() {
 		return evd

@@ -12,12 +12,12 @@ type arrival struct {
 	qual    ConnQual
 	point   Handle // the service point; nil for a reserved one
 	evd     *EVD   // the dispatcher, on which a place is reserved
-	ep      *EP    // the endpoint that the request brings; nil: none
+	ep      *EP    // the endpoint that the service point provides for the request; nil: none
 }
 
-// newCR makes a CR of an arrival and queues its event on the place that is reserved for it. If the
-// adapter is closed or the dispatcher freed, newCR returns false. It then also gives back the
-// endpoint that the request brought, as Reject does.
+// newCR makes a CR of an arrival and queues the event of the CR on the place that is reserved on
+// the dispatcher. If the adapter is closed or the dispatcher has been freed, newCR gives back the
+// endpoint of the arrival, as Reject does, and returns false.
 func (ia *IA) newCR(a arrival) bool {
 	c := &CR{request: a.request, localAddr: a.request.LocalAddr().Addr(), ep: a.ep}
 	if ia.adopt("cr", &c.obj, c, HandleCR, nil) == nil {
@@ -39,7 +39,7 @@ type CRParam struct {
 	RemotePortQual  uint64
 	PrivateDataSize int
 	PrivateData     []byte // valid until the request is answered
-	LocalEP         *EP    // the endpoint that the request brings; nil: none
+	LocalEP         *EP    // the endpoint that the service point provides for the request; nil: none
 
 	// PrivateDataPadded means that PrivateData may be padded with zeroes to the 56 bytes of the
 	// connection manager's message, because the peer's program does not use this library or either
@@ -64,8 +64,8 @@ func (c *CR) Query() (CRParam, error) {
 }
 
 // Accept accepts the request with an endpoint, which must be UNCONNECTED and have a zone. If the
-// request brings its own endpoint (LocalEP in [CRParam]), ep must be nil. privateData goes to the
-// peer with its ESTABLISHED event: at most MaxPrivateDataSize bytes, of which 56 work on every
+// service point provides the endpoint (LocalEP in [CRParam]), ep must be nil. privateData goes to
+// the peer with its ESTABLISHED event: at most MaxPrivateDataSize bytes, of which 56 work on every
 // fabric. An error changes nothing.
 //
 // Success destroys the request and moves the endpoint to COMPLETION_PENDING. One event then follows
@@ -103,8 +103,8 @@ func (c *CR) Accept(ep *EP, privateData []byte) error {
 	return ep.accept(op, c.acceptance(), c.request, privateData, func() { c.forget(op) })
 }
 
-// acceptance returns the cause of the endpoint's change of state when the request is accepted. It
-// depends on who made the endpoint.
+// acceptance returns the cause by which an accept of the request changes the endpoint's state. The
+// cause depends on whether the service point provides the endpoint.
 func (c *CR) acceptance() epCause {
 	if c.ep != nil {
 		return callAcceptOwn
@@ -142,10 +142,10 @@ func (c *CR) Reject(privateData []byte) error {
 }
 
 // Handoff passes the request to the service point of this adapter that listens on qual. That
-// service point queues the request as a new CR, and this CR is destroyed. The endpoint that this CR
-// brought, if any, is given back, as by Reject. Errors change nothing: InvalidParameter if no
-// service point listens on qual, InsufficientResources if the dispatcher of that service point is
-// full.
+// service point queues the request as a new CR, and this CR is destroyed. If this CR has an
+// endpoint (LocalEP in [CRParam]), the endpoint is given back, as by Reject. Errors change nothing:
+// InvalidParameter if no service point listens on qual, InsufficientResources if the dispatcher of
+// that service point is full.
 //
 // Implements: dat_cr_handoff.
 func (c *CR) Handoff(qual ConnQual) error {
@@ -175,8 +175,8 @@ func (c *CR) Handoff(qual ConnQual) error {
 	return nil
 }
 
-// returnEP gives back the endpoint that the request brought: the endpoint of a reserved service
-// point becomes UNCONNECTED again, and an endpoint that the provider has made is destroyed.
+// returnEP gives back the endpoint of the request, if it has one: the endpoint of a reserved
+// service point becomes UNCONNECTED again, and an endpoint that the provider has made is destroyed.
 func (c *CR) returnEP() {
 	if c.ep == nil {
 		return

@@ -41,8 +41,8 @@
 // Each Send consumes one receive of the peer, in the order in which the receives were posted. Post
 // receives before Connect or Accept, so that the first message finds a receive. Post each receive
 // again as soon as its data has been used. If a Send finds no receive (receiver not ready, RNR),
-// the device retries the Send for ever: a receive that was not posted again looks like a peer that
-// hangs. With [WithRNRRetry] such a Send fails instead. On iWARP a missing receive ends the
+// the device retries the Send without limit: a receive that was not posted again looks like a peer
+// that hangs. With [WithRNRRetry] such a Send fails instead. On iWARP a missing receive ends the
 // connection.
 //
 // # Memory
@@ -80,12 +80,12 @@
 // notified. A device then gives up a request after the number of retries that [WithRetry] sets, on
 // soft-RoCE after 16 s. An idle connection has no request that could fail. Therefore the keep-alive
 // ([WithKeepAlive]) sends a request on an idle connection. The keep-alive also breaks a connection
-// if the device does not give up: if nothing completes for 3 intervals, plus about a second for
-// each 4 KiB in flight.
+// whose device does not give up its requests. It does so when nothing has completed for 3
+// intervals, plus about a second for each 4 KiB in flight.
 //
-// A Send may wait for a receive for ever while the peer's device has the connection. If the peer's
-// device has lost the connection, only this end's device can notice the loss, by its retries;
-// soft-RoCE with 7 retries never notices it. On iWARP the kernel's TCP gives up after
+// As long as the peer's device keeps the connection, a Send may wait for a receive without limit.
+// If the peer's device has lost the connection, only this end's device can notice the loss, by its
+// retries; soft-RoCE with 7 retries never notices it. On iWARP the kernel's TCP gives up after
 // net.ipv4.tcp_retries2 retries, by default within 15 minutes.
 //
 // # Freeing
@@ -108,8 +108,8 @@
 // # Concurrency
 //
 // All functions and methods are safe for concurrent use, Free and Close too. Only one call at a
-// time may be blocked in the Wait of a dispatcher: give each goroutine that waits a dispatcher of
-// its own. Posts to one endpoint go out in the order in which the calls lock the endpoint.
+// time may be blocked in the Wait of a dispatcher: each waiting goroutine needs its own dispatcher.
+// Posts to one endpoint go out in the order in which the calls lock the endpoint.
 //
 // # Polling
 //

@@ -87,9 +87,9 @@ func (ep *EP) checkPeer() {
 	}
 }
 
-// oldest examines the oldest requests in flight, up to the first that is not suppressed. The result
-// waits reports whether any of them may wait for a receive of the peer. The result bytes is the
-// total length of those that need no receive. q.mu is held.
+// oldest examines the oldest requests in flight, up to and including the first that is not
+// suppressed. The result waits reports whether any of them may wait for a receive of the peer. The
+// result bytes is the total length of those that need no receive. q.mu is held.
 func (q *requestQueue) oldest() (waits bool, bytes uint64) {
 	for seq := q.inflight.freed; seq != q.inflight.tail; seq++ {
 		en := q.inflight.entry(seq)

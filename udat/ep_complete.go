@@ -79,7 +79,7 @@ func (ep *EP) workFailed(status fabric.Status) (after func()) {
 
 // status returns the DAT status of a request that failed. rxe reports an invalid local key as a
 // queue pair operation error. The key was valid when the request was posted. So the key is the
-// cause of the error only if the region has been lost since then.
+// cause of the error only if lostRegion reports that the region has been lost since then.
 func (q *requestQueue) status(en *inflightEntry, s fabric.Status) DTOStatus {
 	switch {
 	case s != fabric.StatusLocalQPOp:
@@ -92,7 +92,8 @@ func (q *requestQueue) status(en *inflightEntry, s fabric.Status) DTOStatus {
 
 // status returns the DAT status of a receive that failed. For both an invalid local key and a
 // message longer than the receive, rxe reports a queue pair operation error, and siw reports a
-// general error. The key is the cause if the region has been lost since the receive was posted.
+// general error. The key is the cause if lostRegion reports that the region has been lost since the
+// receive was posted.
 func (q *recvQueue) status(en *inflightEntry, s fabric.Status) DTOStatus {
 	switch {
 	case s != fabric.StatusLocalQPOp && s != fabric.StatusGeneral:

@@ -107,7 +107,7 @@ func (ep *EP) finishDrain() (done bool) {
 }
 
 // flush moves the endpoint to FLUSHING: the device flushes all work in flight. The last event of
-// the connection is queued when all work that was posted before has completed.
+// the connection is queued when all work that was posted before the flush has completed.
 func (ep *EP) flush(why epCause, event EventNumber, told fabric.ConnEvent) {
 	ep.stopTimers()
 	was := ep.exactState()

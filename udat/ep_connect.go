@@ -186,8 +186,8 @@ func checkPrivate(op string, arg Subtype, private []byte, limit int) error {
 }
 
 // accept accepts a request with the endpoint's queue pair. The parameter call is callAcceptOwn if
-// the request brought the endpoint, else callAccept. If accept succeeds it calls onAccepted. An
-// error changes nothing.
+// the service point provides the endpoint, else callAccept. If accept succeeds it calls onAccepted.
+// An error changes nothing.
 func (ep *EP) accept(op string, call epCause, request fabric.Request, private []byte, onAccepted func()) error {
 	ep.obj.ia.thinAccepts(time.Now())
 	ep.mu.Lock()

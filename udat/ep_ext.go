@@ -61,9 +61,10 @@ func (ep *EP) PostCmpSwap(compare, swap uint64, local LMRTriplet, cookie Cookie,
 }
 
 // PostRDMAReadToRMR is PostRDMARead into memory that an RMR of this adapter is bound to. The
-// parameter local is a triplet of that RMR for the part of the memory to fill. Three more errors
-// are possible: InvalidState if the RMR is not bound, PrivilegesViolation if the binding lacks
-// remote write, InvalidParameter if local is outside the binding or has another context.
+// parameter local has the context of that RMR, and the address and length of the part of the memory
+// to fill. Three more errors are possible: InvalidState if the RMR is not bound,
+// PrivilegesViolation if the binding lacks remote write, InvalidParameter if local is outside the
+// binding or has another context.
 //
 // Extension. It is dat_ep_post_rdma_read_to_rmr of DAT 2.0.
 func (ep *EP) PostRDMAReadToRMR(rmr *RMR, local RMRTriplet, cookie Cookie, remote RMRTriplet,

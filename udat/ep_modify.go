@@ -27,8 +27,8 @@ const epQueues = EPFieldPZ | EPFieldRecvEVD | EPFieldRequestEVD |
 //
 // Errors: InvalidParameter for an unknown bit in mask, for a field that cannot be changed (IA,
 // State, the addresses and qualifiers, SRQ, SRQSoftHW), and for a MaxRecvDTOs or MaxRecvIOV that is
-// too small for the posted receives; the errors of CreateEP for values that CreateEP does not
-// accept.
+// too small for the posted receives. For values that CreateEP does not accept, Modify returns the
+// errors of CreateEP.
 //
 // Implements: dat_ep_modify.
 func (ep *EP) Modify(mask EPField, p EPParam) error {
@@ -134,8 +134,8 @@ func setField[T any](mask, field EPField, to *T, value T) {
 	}
 }
 
-// ensureSink makes the adapter's sink if build will need the sink, because build is called with
-// locks held that forbid making the sink.
+// ensureSink makes the dispatcher that discards completions (see sinkEVD) if build will need it,
+// because build is called while locks are held under which it cannot be made.
 func (ep *EP) ensureSink(op string) error {
 	if ep.recvEVD != nil && ep.requestEVD != nil {
 		return nil
@@ -183,8 +183,8 @@ func (ep *EP) rebuild(op string, next *EP) error {
 	if err := ep.recvsFit(op, next); err != nil {
 		return err
 	}
-	// While next.build runs, the old and the new streams are attached to the dispatchers. The
-	// completion flags of the old streams must not restrict those of the new streams.
+	// While next.build runs, both the old and the new streams are attached to the dispatchers. The
+	// calls of addReplaced make build ignore the completion flags of the old streams.
 	ep.addReplaced(+1)
 	err := next.build(op)
 	ep.addReplaced(-1)

@@ -25,8 +25,9 @@ func (ep *EP) PostSend(iov []LMRTriplet, cookie Cookie, flags CompletionFlags) e
 	return ep.post(&Op{Kind: OpSend, IOV: iov, Cookie: cookie, Flags: flags})
 }
 
-// PostRDMARead reads the peer's memory remote into the segments of iov, in order. If iov is longer
-// than remote, the rest of iov stays unchanged; if iov is shorter, the call returns LengthError.
+// PostRDMARead reads memory of the peer into the segments of iov, in order. The parameter remote
+// describes the memory of the peer. If iov is longer than this memory, the rest of iov stays
+// unchanged. If iov is shorter, the call returns LengthError.
 //
 // States, flags and errors are those of PostSend, with these differences: solicited wait is not
 // allowed, the local regions need local write, iov must not be empty, and the limits are
@@ -40,11 +41,12 @@ func (ep *EP) PostRDMARead(iov []LMRTriplet, cookie Cookie, remote RMRTriplet, f
 	return ep.post(&Op{Kind: OpRDMARead, IOV: iov, Cookie: cookie, Remote: remote, Flags: flags})
 }
 
-// PostRDMAWrite writes the segments of iov, in order, to the peer's memory remote. The parameter
-// remote may be longer than iov; if remote is shorter, the call returns LengthError. The peer gets
-// no event. When the peer has received a later Send of this endpoint, the data has arrived. States,
-// flags and errors are those of PostRDMARead, but the local regions need local read, the limit of
-// segments is MaxRDMAWriteIOV, and a read depth of 0 is no error.
+// PostRDMAWrite writes the segments of iov, in order, to memory of the peer. The parameter remote
+// describes the memory of the peer. This memory may be longer than iov. If it is shorter, the call
+// returns LengthError. The peer gets no event. When the peer has received a later Send of this
+// endpoint, the data has arrived. States, flags and errors are those of PostRDMARead, but the local
+// regions need local read, the limit of segments is MaxRDMAWriteIOV, and a read depth of 0 is no
+// error.
 //
 // Implements: dat_ep_post_rdma_write.
 func (ep *EP) PostRDMAWrite(iov []LMRTriplet, cookie Cookie, remote RMRTriplet, flags CompletionFlags) error {
@@ -240,8 +242,8 @@ func (q *requestQueue) room() bool {
 }
 
 // behindFence reports whether the request that is being added is fenced, or follows a fenced one
-// that has not completed. Such a request must not be inline, because inline data is copied at once.
-// The RDMA reads for which the fence waits may write that data later.
+// that has not completed. Such a request must not be inline. Inline data is copied when the request
+// is posted, but the RDMA reads for which the fence waits may change the data after that.
 func (q *requestQueue) behindFence() bool {
 	q.fenced = q.fenced && !q.inflight.done(q.fence+1)
 	return q.fenced

@@ -55,7 +55,7 @@ func (ep *EP) detachStreams() {
 	q.detach()
 }
 
-// orDiscard returns e, or the adapter's sink if e is nil.
+// orDiscard returns e, or the dispatcher that discards completions (see sinkEVD) if e is nil.
 func (ep *EP) orDiscard(op string, e *EVD) (*EVD, error) {
 	if e != nil {
 		return e, nil

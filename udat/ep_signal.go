@@ -14,8 +14,8 @@ func (q *requestQueue) marking() bool {
 }
 
 // signal returns the fabric's flags for request seq. A suppressed request asks for a completion if
-// it completes a run of limit/2 suppressed requests, or takes the last free slot. Without these
-// completions nothing would prove that the suppressed requests are done.
+// it is the last of limit/2 consecutive suppressed requests, or takes the last free slot. Without
+// these completions nothing would prove that the suppressed requests are done.
 func (q *requestQueue) signal(f CompletionFlags, seq uint32) fabric.SendFlags {
 	var flags fabric.SendFlags
 	if f&CompletionBarrierFence != 0 {
@@ -59,8 +59,9 @@ func (q *requestQueue) mark() {
 	q.submit()
 }
 
-// taken returns the number of the Consumer's requests that are posted or in the batch. The number
-// may be too high while two slots or more are free.
+// taken returns the number of the Consumer's requests that are in flight or in the batch. The
+// number is exact if fewer than two slots are free. Otherwise it may include requests that have
+// completed.
 func (q *requestQueue) taken() int {
 	n := int(q.inflight.tail-q.inflight.freed) + len(q.wrs)
 	if n+1 >= int(q.inflight.limit) {

@@ -123,9 +123,9 @@ const MaxPolls = 1024
 // DequeueSpin is like DequeueBatch, but polls an empty queue of the device several times before it
 // returns QueueEmpty. The parameter polls is the greatest number of polls, from 1 to [MaxPolls].
 // DequeueSpin is for a loop that waits for a completion that will come soon. Each further poll
-// costs some nanoseconds in the driver. Meanwhile the dispatcher is locked and the processor busy,
-// but every few milliseconds the call yields to other goroutines. If goroutines of this process do
-// the work of the device, as on mem0 and tcp, the call polls once.
+// costs some nanoseconds in the driver. During the call the dispatcher is locked and the processor
+// is busy, but every few milliseconds the call yields to other goroutines. If goroutines of this
+// process do the work of the device, as on mem0 and tcp, the call polls once.
 //
 // Extension.
 func (e *EVD) DequeueSpin(events []Event, polls int) (int, error) {
@@ -347,9 +347,9 @@ func (e *EVD) ModifyCNO(cno *CNO) error {
 }
 
 // Free destroys the dispatcher and its events. It rejects the connection requests whose events
-// nobody has dequeued: their peers see NON_PEER_REJECTED, and the endpoints that the requests
-// brought are given back, as by [CR.Reject]. A call that is blocked in Wait returns Abort. While
-// streams feed the dispatcher, Free returns InvalidState.
+// nobody has dequeued: their peers see NON_PEER_REJECTED, and the endpoints that service points
+// provided for these requests are given back, as by [CR.Reject]. A call that is blocked in Wait
+// returns Abort. While streams feed the dispatcher, Free returns InvalidState.
 //
 // Implements: dat_evd_free.
 func (e *EVD) Free() error {

@@ -2,9 +2,10 @@ package udat
 
 import "time"
 
-// This file arms completion queues, so that the device notifies of the next completion. A queue is
-// armed for a call that is about to park in the queue. While no call is blocked, the queue is armed
-// for the arm loop. The arm loop is a goroutine that parks in the queue; see armLoop.
+// This file arms completion queues, so that the device notifies of the next completion. To park in
+// a queue means to block until the device notifies. A queue is armed for a call that is about to
+// park in it. While no call is blocked, the queue is armed for the arm loop. The arm loop is a
+// goroutine that parks in the queue; see armLoop.
 //
 // The completions of a dispatcher with connections are always drained in time, so that a broken
 // connection is reported although no call waits. A blocked call and the arm loop drain them as they
@@ -35,7 +36,7 @@ var longAgo = time.Unix(1, 0)
 func (e *EVD) catchUp() {
 	e.drain()
 	if w := &e.waiting; !w.armed || !e.streams.solicitedOnly() || w.parked() {
-		return // the notification need not be consumed, because polling finds what it reports
+		return // the notification need not be consumed, because a poll finds the completions that it reports
 	}
 	for {
 		fired, err := e.cq.Wait(longAgo)
@@ -45,7 +46,7 @@ func (e *EVD) catchUp() {
 		if fired || err != nil {
 			return
 		}
-		// This was a late wake-up for an earlier call.
+		// cq.Wait returned because of a late wake-up that was meant for an earlier call.
 	}
 }
 
@@ -74,8 +75,8 @@ func (e *EVD) mustLoop() bool {
 
 // idle reports whether the dispatcher is idle, so that the arm loop must wait for the next
 // completion. A dispatcher is idle if it has connections, no call is blocked on it, and the adapter
-// has stopped polling it because no completion came for an interval. If the device does not notify
-// of every failure, no dispatcher is idle.
+// has stopped polling it because no completion came for an interval. A dispatcher whose completion
+// queue does not notify of every failure is never idle; see notifies.
 func (e *EVD) idle() bool {
 	w := &e.waiting
 	return e.connected > 0 && !w.polled && !w.active && !w.blocked() && e.notifies()
@@ -131,7 +132,7 @@ func (e *EVD) parkOnCQ(deadline time.Time) (fired bool, err error) {
 }
 
 // reportFailures reports failures before a call or the arm loop parks. It returns true if there
-// were failures; in that case it has unlocked e.mu meanwhile.
+// were failures. In that case e.mu was unlocked while reportFailures ran, and is locked again.
 func (e *EVD) reportFailures() bool {
 	if len(e.after) == 0 {
 		return false
@@ -157,7 +158,7 @@ func (e *EVD) cover() {
 	e.obj.ia.poller.add(e)
 }
 
-// pollInterval is the interval at which the adapter polls a dispatcher to which completions come.
+// pollInterval is the time between two polls of a dispatcher by the adapter's poller.
 const pollInterval = 100 * time.Millisecond
 
 // pollOnce drains the dispatcher for the adapter's poller, at the end of an interval. If no

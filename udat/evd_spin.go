@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Spinning: a blocked call polls for a while before it parks, because arming, parking and waking up
-// take longer than most completions. Each dispatcher measures whether spinning makes its waits
-// shorter.
+// This file is about spinning. A blocked call spins, which means that it polls for a while before
+// it parks, because arming, parking and waking up take longer than most completions. Each
+// dispatcher measures whether spinning makes its waits shorter.
 
 const (
 	spinDefault = 50 * time.Microsecond // about the cost of parking and waking up, so that spinning at most doubles a wait

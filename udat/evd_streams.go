@@ -50,8 +50,9 @@ func (s *source) detach() {
 	}
 }
 
-// attachShared adds a queue pair that receives from a shared queue with this depth. These receives
-// complete on the source.
+// attachShared adds to the source's dispatcher a queue pair that receives from a shared queue. The
+// parameter depth is the depth of this queue. The dispatcher passes the completions of the queue
+// pair's receives to the source.
 func (s *source) attachShared(op string, qpn uint32, queue sharedQueue, depth int) error {
 	e := s.evd
 	e.mu.Lock()
@@ -92,7 +93,7 @@ func (s *source) detachShared(qpn uint32, queue sharedQueue) {
 	}
 }
 
-// releaseDeferred queues the deferred events and ends the deferring.
+// releaseDeferred queues the events that deliver has deferred. Later events are not deferred.
 func (s *source) releaseDeferred() {
 	s.evd.mu.Lock()
 	defer s.evd.mu.Unlock()
@@ -118,7 +119,8 @@ func (s *source) releaseDeferredAfter(dest *EVD, ev *Event) {
 	dest.rouse()
 }
 
-// pushDeferred queues the deferred events and ends the deferring; the dispatcher's lock is held.
+// pushDeferred does the same as releaseDeferred, except that the caller holds the dispatcher's lock
+// and calls rouse.
 func (s *source) pushDeferred() {
 	deferred := s.deferred
 	s.deferring, s.deferred = false, nil

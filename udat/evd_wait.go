@@ -109,8 +109,8 @@ func (e *EVD) block(ctx context.Context, deadline time.Time, threshold int, ev *
 	}
 }
 
-// waitResult reports whether the blocked call ends now, and with which error. If over is true and
-// err is nil, the caller must dequeue the event.
+// waitResult reports whether the blocked call ends now, and with which error. If the call ends
+// without an error, the caller must dequeue the event.
 func (e *EVD) waitResult(ctx context.Context, entered, expired bool) (over bool, err error) {
 	canceled := ctx.Err()
 	w := &e.waiting
@@ -146,8 +146,8 @@ func (e *EVD) recheck() {
 	e.mu.Unlock()
 }
 
-// evict makes the blocked call, if there is one, end with an error. The call does so even if the
-// state that the caller has set has changed again before the call wakes up.
+// evict makes the blocked call, if there is one, end with an error. The field evicted is needed
+// because ClearUnwaitable may reset e.unwaitable before the blocked call wakes up.
 func (e *EVD) evict() {
 	if e.waiting.blocked() {
 		e.waiting.evicted = true
@@ -211,7 +211,7 @@ func (e *EVD) newSpin() spinning {
 }
 
 // park parks the blocked call until a notification, a wake-up or the deadline, and then drains the
-// completion queue; e.mu is unlocked meanwhile.
+// completion queue; e.mu is unlocked while the call is parked.
 func (e *EVD) park(deadline time.Time) (expired bool, err error) {
 	w := &e.waiting
 	w.waiter = waiterParked

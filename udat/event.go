@@ -154,7 +154,7 @@ type Event struct {
 	// Software is the payload of a software event.
 	Software any
 
-	places *atomic.Int32   // for a shared queue's receive: decremented when the event is dequeued; else nil
+	places *atomic.Int32   // counter to decrement when the event of a shared queue's receive is dequeued; else nil
 	conn   *connectionData // of connection events and connection requests; nil: none
 }
 
@@ -168,7 +168,7 @@ type connectionData struct {
 
 // PrivateData returns the peer's private data, or nil. Three events contain private data:
 // ESTABLISHED at the active end, PEER_REJECTED, and NON_PEER_REJECTED if the program that rejected
-// is no DAT Consumer. The slice stays valid.
+// the request is no DAT Consumer. The slice stays valid.
 //
 // Extension. It is part of the event data.
 func (e Event) PrivateData() []byte { return e.connection().private }
