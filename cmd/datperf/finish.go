@@ -30,8 +30,8 @@ const (
 	// process ends, because a command that waits for a file or computes does not notice that it was
 	// cancelled.
 	harshTime = time.Second
-	// echoTime is how long a repeated SIGTERM or SIGHUP counts as the same signal. GNU timeout sends
-	// its signal twice: to the process, and then to the process's group.
+	// If SIGTERM or SIGHUP comes again within echoTime, it counts as the same signal. GNU timeout
+	// sends its signal twice: to the process, and then to the process's group.
 	echoTime = time.Second
 )
 

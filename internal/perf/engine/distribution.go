@@ -36,8 +36,8 @@ func (s *samples) reset() {
 	s.min, s.max, s.mean, s.sumS = math.MaxInt64, 0, 0, 0
 }
 
-// within clamps a time from the histogram to the exact minimum and maximum. The histogram reports
-// the upper bound of a cell, which can be above the maximum.
+// The method within clamps a time from the histogram to the exact minimum and maximum. The
+// histogram reports the upper bound of a cell, which can be above the maximum.
 func (s *samples) within(ns int64) float64 { return float64(min(max(ns, s.min), s.max)) }
 
 func (s *samples) percentile(p float64) float64 { return s.within(s.hist.ValueAtPercentile(p)) }

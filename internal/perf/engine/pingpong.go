@@ -276,6 +276,6 @@ func (w *worker) awaitMark(qp int) error {
 }
 
 func (w *worker) checkMarked(b []byte, qp int, seq uint64) error {
-	// The mark is not part of the payload.
+	// The last byte of b is the mark. It is not part of the payload.
 	return check(b[:len(b)-1], qp, seq)
 }

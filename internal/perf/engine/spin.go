@@ -14,8 +14,9 @@ const (
 	// the post, another thread takes over its P, and the runtime's monitor polls every 20 us from
 	// then on. On two processors this costs a software device up to a third of its bandwidth.
 	yieldEvery = 8 * time.Millisecond
-	// yieldCrowded is the number of empty polls after which a loop on a crowded host yields. On a
-	// crowded host the peer may need the processor on which the loop spins.
+	// yieldCrowded is the number of empty polls after which a loop on a crowded host yields. The
+	// method crowded says what a crowded host is. On such a host the peer may need the processor on
+	// which the loop spins.
 	yieldCrowded = 16
 	// patienceCrowded is how long a loop on a crowded host spins before it begins to sleep for
 	// napCrowded between polls. Spinning longer may delay the answer that the loop waits for.

@@ -170,9 +170,9 @@ func (d *Distribution) At(p float64) float64 {
 	return 0
 }
 
-// Enough reports whether there are so many samples that a percentile can differ from the maximum:
-// 10 for p90, 10,000 for p99.99. It returns true if the number of samples is unknown, and false if
-// d is nil.
+// Enough reports whether there are enough samples for a percentile to differ from the maximum. That
+// takes 10 samples for p90, and 10,000 samples for p99.99. Enough returns true if the number of
+// samples is unknown, and false if d is nil.
 func (d *Distribution) Enough(p float64) bool {
 	return d != nil && (d.Count == 0 || math.Round(float64(d.Count)*(100-p)*1e3) >= 100e3)
 }
@@ -213,8 +213,8 @@ type Interval struct {
 	Max   float64 `json:"max_ns,omitempty"`
 }
 
-// Whole reports whether the interval has the length that the case asks for. The last one of a run
-// may be shorter: it ends with the run.
+// Whole reports whether the interval has the length that the case asks for. The last interval of a
+// run may be shorter, because it ends with the run.
 func (iv *Interval) Whole(c *Case) bool { return iv.Stop-iv.Start >= c.Interval }
 
 // Cases returns the settings of the runs, in their order.
