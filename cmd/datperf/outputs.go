@@ -194,8 +194,8 @@ func (s *sink) cut(size int64) error {
 	return s.file.Truncate(size)
 }
 
-// open opens all files. It is called before the measurement, so that a file that cannot be written
-// is reported in time. A file keeps its content until it is written.
+// open opens all files. It is called before the measurement, so that the user learns early about a
+// file that cannot be written. A file keeps its content until it is written.
 func (o *outputs) open(stdout io.Writer) (sinks, error) {
 	var all sinks
 	for _, f := range o.forms() {

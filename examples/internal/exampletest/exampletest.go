@@ -1,5 +1,5 @@
-// Package exampletest runs the example programs in their tests: each end as a process of its own on
-// a device, or both ends inside the test's process on mem0.
+// Package exampletest runs the example programs in their tests. On a device, each end is a process
+// of its own. On mem0, both ends run inside the test's process.
 package exampletest
 
 import (

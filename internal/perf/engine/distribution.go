@@ -16,7 +16,8 @@ type samples struct {
 	mean, sumS float64 // Welford's running mean and sum of squared differences
 }
 
-// longest is the upper end of the histogram, in nanoseconds. A longer time is counted as longest.
+// longest is the upper end of the histogram, in nanoseconds. A longer time is counted as if it were
+// this long.
 const longest = int64(3600e9)
 
 func newSamples() *samples {

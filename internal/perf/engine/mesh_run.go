@@ -51,7 +51,7 @@ func (m *Mesh) Run(ctx context.Context) (*result.Document, error) {
 	return doc, context.Cause(ctx)
 }
 
-// steps measures all steps, each with all cases.
+// steps measures every case in each step.
 func (m *Mesh) steps(ctx context.Context) {
 	steps := stepsOf(m.Pattern, len(m.Hosts), m.AtOnce)
 	m.mesh.Steps = len(steps)

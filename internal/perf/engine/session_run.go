@@ -57,8 +57,8 @@ func (s *session) run(ctx context.Context, c *result.Case) (own, peer *result.En
 	return s.measure(ctx, c, lay, l, before)
 }
 
-// measure runs the loop. Meanwhile it reads the peer's messages. The argument before contains the
-// port's counters before the run.
+// measure runs the loop, and reads the peer's messages while the loop runs. The argument before
+// contains the port's counters before the run.
 func (s *session) measure(ctx context.Context, c *result.Case, lay layout, l link, before result.Counters) (own,
 	peer *result.End, err error) {
 	sh := newShared()

@@ -80,7 +80,8 @@ func (s *spin) begin(c *result.Case) (end func()) {
 }
 
 // breathe yields if yieldEvery has passed since the last yield. A spinning loop calls breathe in
-// every iteration. While the loop waits, it calls breathe at every 64th empty poll.
+// every iteration. While the loop waits for a completion, it calls breathe only at every 64th empty
+// poll.
 func (s *spin) breathe(now int64) {
 	if now-s.yielded > int64(yieldEvery) {
 		s.yielded = now

@@ -114,7 +114,7 @@ func (c Counters) Sent() Traffic { return c.traffic("port_xmit_", "sent_pkts", N
 func (c Counters) Received() Traffic { return c.traffic("port_rcv_", "rcvd_pkts", NetDevice+"rx_") }
 
 // traffic returns the port's traffic. The kernel counts a port's data in words of 4 bytes. Some
-// ports, like those of soft-RoCE, do not count bytes. For such a port the method returns the
+// ports, for example those of soft-RoCE, do not count bytes. For such a port the method returns the
 // traffic of the network device, unless the network device has counted fewer packets than the port.
 // That happens because messages within a host do not go through the network device.
 func (c Counters) traffic(port, soft, netdev string) Traffic {

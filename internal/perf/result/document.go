@@ -185,8 +185,8 @@ const TooShort = Seconds(10 * time.Millisecond)
 // is unknown.
 func (s *Stream) Short() bool { return s.Elapsed > 0 && s.Elapsed < TooShort }
 
-// Cost contains the resources that the process used during the run. They include what other
-// clients' cases used at the same time.
+// Cost contains the resources that the process used during the run. They include the resources that
+// the cases of other clients used at the same time.
 type Cost struct {
 	CPU         Seconds `json:"cpu_s"`
 	UserCPU     Seconds `json:"user_cpu_s"`
