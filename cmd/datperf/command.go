@@ -15,7 +15,7 @@ import (
 // IDs of the groups of commands in the help.
 const measuring, results, host = "measure", "results", "host"
 
-// wanted says what the value of a flag must be. The key is the name of the flag's type.
+// The map wanted says what the value of a flag must be. The key is the name of the flag's type.
 var wanted = map[string]string{
 	"bool": "true or false", "int": "a whole number", "int64": "a whole number",
 	"intSlice": "a whole number, or several with commas between them",

@@ -45,8 +45,8 @@ func (f *forecast) end(now time.Time) {
 	f.c = nil
 }
 
-// left returns the estimated time until the plan is done. It returns false if there is nothing yet
-// from which to estimate that time.
+// The method left returns the estimated time until the plan is done. It returns false if there is
+// nothing yet from which to estimate that time.
 func (f *forecast) left(now time.Time) (left time.Duration, ok bool) {
 	if f.c == nil {
 		return 0, false

@@ -26,12 +26,12 @@ const (
 	// the current run is dropped, and the results of earlier runs are kept. Whoever sends these
 	// signals often sends SIGKILL after 30 s.
 	gentleTime = 10 * time.Second
-	// harshTime is how long a command may take to return after it was cancelled. After this time the
-	// process ends, because a command that waits for a file or computes does not notice that it was
-	// cancelled.
+	// harshTime is how long a command may take to return after it was cancelled. After this time
+	// the process ends, because a command that waits for a file, or that computes, does not notice
+	// that it was cancelled.
 	harshTime = time.Second
-	// echoTime is how long a repeated SIGTERM or SIGHUP counts as the same signal. GNU timeout sends
-	// its signal twice: to the process, and then to the process's group.
+	// If SIGTERM or SIGHUP comes again within echoTime, it counts as the same signal. GNU timeout
+	// sends its signal twice: to the process, and then to the process's group.
 	echoTime = time.Second
 )
 

@@ -102,9 +102,9 @@ func (p *planFlags) register(c *cobra.Command) {
 	}
 }
 
-// given lists the flags that take a number and whose default is computed or is "no limit". For each
-// flag it contains two texts for an error message: what the number must be, and what applies if the
-// flag is not given.
+// The map given contains flags that take a number. The default of such a flag is computed, or is
+// "no limit". For each flag the map contains two texts for an error message: what the number must
+// be, and what applies if the flag is not given.
 var given = map[string]struct{ least, without string }{
 	"iters":     {"must be at least 1", defaultText},
 	"duration":  {"must be more than 0", "without the flag --iters counts"},

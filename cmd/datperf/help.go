@@ -51,8 +51,8 @@ func addFlags(c *cobra.Command, group string, register func(*pflag.FlagSet)) {
 	c.Flags().AddFlagSet(f)
 }
 
-// computed marks flags whose default depends on other values. The help prints no default for such a
-// flag; its usage text describes the default.
+// The function computed marks flags whose default depends on other values. The help prints no
+// default for such a flag; its usage text describes the default.
 func computed(f *pflag.FlagSet, names ...string) {
 	for _, name := range names {
 		one := f.Lookup(name)

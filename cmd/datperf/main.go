@@ -19,7 +19,7 @@ func main() {
 
 // spareP adds a second P to Go's scheduler if the process has only one P. A goroutine loses its P
 // during each call into C that takes more than 20 us. If there is only one P, the goroutine then
-// has to wait for it: see docs/waiting.md.
+// has to wait until that P is free: see docs/waiting.md.
 func spareP() {
 	if runtime.GOMAXPROCS(0) == 1 && os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(2)

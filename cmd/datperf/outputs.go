@@ -194,8 +194,8 @@ func (s *sink) cut(size int64) error {
 	return s.file.Truncate(size)
 }
 
-// open opens all files. It is called before the measurement, so that a file that cannot be written
-// is reported in time. A file keeps its content until it is written.
+// open opens all files. It is called before the measurement, so that the user learns early about a
+// file that cannot be written. A file keeps its content until it is written.
 func (o *outputs) open(stdout io.Writer) (sinks, error) {
 	var all sinks
 	for _, f := range o.forms() {
@@ -240,7 +240,7 @@ func (all sinks) write(d *result.Document) error {
 func (s *sink) put(d *result.Document) error { return s.finish(s.write(s, d)) }
 
 // finish closes a file. The argument err is the error of writing the document. If the document
-// could not be written completely, finish empties the file, or removes the file if it is new.
+// could not be written completely, the method empties the file, or removes the file if it is new.
 func (s *sink) finish(err error) error {
 	if s.file == nil {
 		return err
@@ -257,8 +257,8 @@ func (s *sink) finish(err error) error {
 	return err
 }
 
-// drop closes the files. A file that was not written keeps its content. If open created that file,
-// drop removes it.
+// drop closes the files. A file that was not written keeps its content. If the method open created
+// that file, the method drop removes it.
 func (all sinks) drop() {
 	for _, s := range all {
 		s.drop()

@@ -27,8 +27,8 @@ func checkPeer(peer string) error {
 	return nil
 }
 
-// perftestPeer measures against one of perftest's programs. With an address in args it is the
-// client. Without one it is the server, for one client.
+// perftestPeer measures against one of perftest's programs. If args contains an address, this end
+// is the client. Otherwise it is the server, for one client.
 func (a *app) perftestPeer(cl *engine.Client, plan engine.Plan, args []string, port int,
 	peer string) (*result.Document, error) {
 	if err := engine.PerftestPlan(&plan, peer == peerPerftestCM); err != nil {

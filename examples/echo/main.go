@@ -16,7 +16,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// Message size limit in bytes, buffers per connection, connection limit, longest wait.
+// These are, in this order: the largest message in bytes, the number of buffers per connection, the
+// largest number of connections, and the longest wait.
 const size, depth, most, patience = 4096, 4, 64, 10 * time.Second
 
 func main() {

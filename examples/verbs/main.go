@@ -123,8 +123,8 @@ func (c conn) send(message []byte) error {
 }
 
 // completion waits for the next completion. An armed queue reports only completions that come after
-// it was armed. So completion polls, arms, polls again for a completion that came in between, and
-// then waits.
+// it was armed. So this method polls the queue, arms it, polls it again for a completion that came
+// in between, and then waits.
 func (c conn) completion() (cverbs.WC, error) {
 	wc := make([]cverbs.WC, 1)
 	for until, armed := time.Now().Add(patience), false; ; {

@@ -48,7 +48,7 @@ func (b *Blocker) GiveBack() { free() <- b }
 
 // Wait blocks until one of fds is ready, until Kick is called, or until d has passed. It may also
 // return early. The caller leaves fds[0] free, because Wait puts the blocker's own descriptor
-// there. Wait reports whether Kick ended it. Only one goroutine at a time may call Wait.
+// there. It returns true if Kick ended the wait. Only one goroutine at a time may call Wait.
 func (b *Blocker) Wait(fds []unix.PollFd, d time.Duration) (kicked bool) {
 	fds[0] = unix.PollFd{Fd: int32(b.kicks), Events: unix.POLLIN}
 	ts := unix.NsecToTimespec(int64(d))

@@ -48,7 +48,7 @@ func (m M) Run() int {
 	return 0
 }
 
-// counted merges equal entries and puts their number before each.
+// counted merges equal entries. It puts before each entry how often that entry was in the list.
 func counted(list []string) []string {
 	slices.Sort(list)
 	var once []string
@@ -63,8 +63,8 @@ func counted(list []string) []string {
 	return once
 }
 
-// left waits until the goroutines have ended and only descriptors in initial are open. It waits no
-// longer than limit. It returns the goroutines and descriptors that remain.
+// The function left waits until the goroutines have ended and no descriptor is open that is not in
+// initial. It waits no longer than limit. It returns the goroutines and descriptors that remain.
 func left(initial []string, limit time.Duration) (list []string) {
 	for until := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
 		list = append(goroutines(), slices.DeleteFunc(more(descriptors(), initial), func(descriptor string) bool {

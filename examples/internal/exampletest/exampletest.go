@@ -1,5 +1,5 @@
-// Package exampletest runs the example programs in their tests: each end as a process of its own on
-// a device, or both ends inside the test's process on mem0.
+// Package exampletest runs the example programs in their tests. On a device, each end is a process
+// of its own. On mem0, both ends run inside the test's process.
 package exampletest
 
 import (
@@ -42,8 +42,8 @@ func Device(t *testing.T) string {
 	return device
 }
 
-// Inside is for a test that runs both ends in this process on mem0. It skips the test if the run is
-// short and GODAT_TEST_DEVICE is set.
+// A test calls Inside if it runs both ends in this process on mem0. If the run is short and
+// GODAT_TEST_DEVICE is set, Inside skips the test.
 func Inside(t *testing.T) {
 	t.Helper()
 	if testing.Short() && os.Getenv("GODAT_TEST_DEVICE") != "" {

@@ -60,8 +60,8 @@ func (d *doctor) devices() {
 }
 
 // libraries reports the devices that the kernel has but libibverbs does not list, because it lacks
-// a provider library for them. Devices in d.unusable have been reported before, so libraries skips
-// them.
+// a provider library for them. It skips the devices in d.unusable, because they have been reported
+// before.
 func (d *doctor) libraries(listed []cverbs.DeviceInfo) {
 	entries, _ := os.ReadDir(d.path("sys/class/infiniband"))
 	for _, e := range entries {
@@ -150,8 +150,8 @@ func orName(netdev string) string {
 	return netdev
 }
 
-// mtu reports when the MTU of a port's network device limits the port's MTU. The network device's
-// MTU must be about 60 bytes larger, for the headers of RoCE.
+// mtu adds a finding if the MTU of a port's network device limits the port's MTU. The network
+// device's MTU must be about 60 bytes larger, for the headers of RoCE.
 func (d *doctor) mtu(name, netdev string, p cverbs.PortAttr) {
 	var have int
 	if _, err := fmt.Sscan(d.line("sys/class/net/"+netdev+"/mtu"), &have); err != nil ||

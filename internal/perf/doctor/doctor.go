@@ -28,8 +28,8 @@ func Examine() []Finding {
 	return d.findings
 }
 
-// Verdict returns one line. It is the first failure with its advice, if there is a failure.
-// Otherwise it is "ready", with the number of notes if there are any.
+// Verdict returns one line. If there is a failure, the line contains the first failure and its
+// advice. Otherwise the line is "ready", with the number of notes if there are any.
 func Verdict(all []Finding) string {
 	notes := 0
 	for _, f := range all {

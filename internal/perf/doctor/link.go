@@ -31,7 +31,7 @@ func (d *doctor) link(device string, num uint8, netdev string) {
 }
 
 // pcie compares the bandwidth of the device's PCIe link with the best that the device supports. It
-// also compares it with gbit, the bandwidth of the port in Gb/s.
+// also compares the bandwidth of the link with gbit, the bandwidth of the port in Gb/s.
 func (d *doctor) pcie(device, dir string, gbit float64) {
 	is := func(kind string) (speed float64, width int) {
 		fmt.Sscan(d.line(dir+"/"+kind+"_link_speed"), &speed) // "16.0 GT/s PCIe"

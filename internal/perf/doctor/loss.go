@@ -33,9 +33,9 @@ func Received(device string) (n int64, ok bool) {
 	return 0, false
 }
 
-// Arrived concludes where packets were lost when the exchange of messages failed. Its arguments are
-// the numbers of packets that the server's port and the client's port received during the exchange,
-// or -1 if unknown.
+// Arrived is called after an exchange of messages has failed. It concludes where packets were lost.
+// Its arguments are the numbers of packets that the server's port and the client's port received
+// during the exchange, or -1 if unknown.
 func Arrived(server, client int64) []Finding {
 	d := &doctor{}
 	switch {

@@ -34,10 +34,10 @@ func prefixes(netdev string) (all []netip.Prefix) {
 	return all
 }
 
-// subnets reports when another network device of this host is in the same subnet as netdev. Linux
-// then answers ARP requests for the address of either device on both devices, and sends through the
-// device that comes first in the routing table. So packets arrive at the wrong device, which drops
-// them if they are RoCE packets.
+// subnets adds a finding if another network device of this host is in the same subnet as netdev.
+// Linux then answers ARP requests for the address of either device on both devices, and sends
+// through the device that comes first in the routing table. So packets arrive at the wrong device,
+// which drops them if they are RoCE packets.
 func (d *doctor) subnets(name, netdev string) {
 	others, _ := net.Interfaces()
 	for _, other := range others {
@@ -60,8 +60,8 @@ func (d *doctor) subnets(name, netdev string) {
 }
 
 // arpApart reports whether a network device answers ARP requests only for its own addresses, and
-// uses only its own addresses in the ARP requests that it sends. Of the settings for "all" and for
-// the device, the kernel uses the larger one.
+// uses only its own addresses in the ARP requests that it sends. There is a setting for "all" and
+// one for the device, and the kernel uses the larger of the two.
 func (d *doctor) arpApart(netdev string) bool {
 	of := func(name string) int {
 		most := 0

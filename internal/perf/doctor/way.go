@@ -52,7 +52,7 @@ func Between(client, server *result.Facts) []Finding {
 	return d.findings
 }
 
-// Sizes of the test messages, in bytes. Small fits in one packet on any path; Large takes many full
+// Sizes of the test messages, in bytes. Small fits in one packet on any path; Large needs many full
 // packets.
 const (
 	Small = 64

@@ -62,7 +62,7 @@ func able(c *result.Case, who string, f *result.Facts) error {
 }
 
 // readDepth returns the read depth that both devices support. If only one device reports a read
-// depth, readDepth returns that one. If neither does, it returns 0.
+// depth, readDepth returns that one. If neither device reports one, it returns 0.
 func readDepth(a, b *result.Facts) int {
 	switch {
 	case a.MaxReadDepth == 0:

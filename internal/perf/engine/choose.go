@@ -47,10 +47,11 @@ func byAddr(all []udat.ProviderInfo, addr netip.Addr, why string) (choice, bool)
 	return choice{}, false
 }
 
-// choose returns the device called name. The argument local is the address of this end of the
-// control connection. The name "tcp" selects the tcp device with that address. If name is "",
-// choose returns the device with that address. If there is none, it returns the first active verbs
-// device. If there is no such device either, it returns mem0.
+// choose returns the device whose name, or one of whose addresses, is the argument name. The
+// argument local is the address of this end of the control connection. The name "tcp" selects the
+// tcp device with that address. If name is "", choose returns the device with that address. If no
+// device has that address, it returns the first active verbs device. If there is no active verbs
+// device, it returns mem0.
 func choose(name string, local netip.Addr) (choice, error) {
 	return chooseFrom(udat.Providers(), name, local)
 }

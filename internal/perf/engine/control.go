@@ -74,11 +74,11 @@ const (
 	msgHello   = "hello"   // client: magic, protocol, version, facts, number of cases
 	msgWelcome = "welcome" // server: the same without the cases, if it accepts the client
 	msgExamine = "examine" // client: asks the server to examine its host; server: its findings
-	msgMesh    = "mesh"    // client: orders the server to measure a case to a server; server: its run, or an error;
+	msgMesh    = "mesh"    // client: orders the server to measure a case to another server; server: its run, or an error;
 	//                            with Together, the server first sends msgReady and waits for msgGo
 	msgCase      = "case"      // client: the next case
-	msgReady     = "ready"     // server: it listens at addr for connections with token, or its queue pairs are at place
-	msgConnected = "connected" // client: its queue pairs are connected; its memory, and place
+	msgReady     = "ready"     // server: it listens at addr for connections with token, or place locates its queue pairs
+	msgConnected = "connected" // client: its queue pairs are connected; contains its memory and place
 	msgGo        = "go"        // server: it is connected too and begins now
 	msgInterval  = "interval"  // server: the operations that it initiated in an interval
 	msgSent      = "sent"      // an initiator: its number of operations

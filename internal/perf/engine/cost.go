@@ -15,7 +15,8 @@ type usage struct {
 }
 
 // measureCost starts a measurement of cost. The returned function ends the measurement and returns
-// the cost. Its arguments are the numbers of operations and bytes transferred meanwhile.
+// the cost. Its arguments are the numbers of operations and bytes that were transferred during the
+// measurement.
 func measureCost() func(ops, bytes int64) result.Cost {
 	var m0 runtime.MemStats
 	runtime.ReadMemStats(&m0)

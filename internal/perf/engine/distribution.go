@@ -16,7 +16,8 @@ type samples struct {
 	mean, sumS float64 // Welford's running mean and sum of squared differences
 }
 
-// longest is the upper end of the histogram, in nanoseconds. A longer time is counted as longest.
+// longest is the upper end of the histogram, in nanoseconds. A longer time is counted as if it were
+// this long.
 const longest = int64(3600e9)
 
 func newSamples() *samples {
@@ -36,8 +37,8 @@ func (s *samples) reset() {
 	s.min, s.max, s.mean, s.sumS = math.MaxInt64, 0, 0, 0
 }
 
-// within clamps a time from the histogram to the exact minimum and maximum. The histogram reports
-// the upper bound of a cell, which can be above the maximum.
+// The method within clamps a time from the histogram to the exact minimum and maximum. The
+// histogram reports the upper bound of a cell, which can be above the maximum.
 func (s *samples) within(ns int64) float64 { return float64(min(max(ns, s.min), s.max)) }
 
 func (s *samples) percentile(p float64) float64 { return s.within(s.hist.ValueAtPercentile(p)) }

@@ -39,7 +39,7 @@ func roomForFiles(n int) error {
 }
 
 // machineCPUs returns the number of processors of the machine, including those that this process
-// may not use; 0 if unknown.
+// may not use. It returns 0 if the number is unknown.
 func machineCPUs() int {
 	cpus, _ := filepath.Glob("/sys/devices/system/cpu/cpu[0-9]*")
 	return len(cpus)
@@ -79,7 +79,7 @@ func pinTo(cpus []int) (unpin func(), err error) {
 	}, nil
 }
 
-// nodeOfCPU returns the NUMA node of a processor, "" if unknown.
+// nodeOfCPU returns the NUMA node of a processor, or "" if the node is unknown.
 func nodeOfCPU(cpu int) string {
 	nodes, _ := filepath.Glob("/sys/devices/system/cpu/cpu" + strconv.Itoa(cpu) + "/node[0-9]*")
 	if len(nodes) == 0 {

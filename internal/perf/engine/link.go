@@ -30,10 +30,10 @@ type link interface {
 	request(qp int, seq uint64, n int, flush bool) error
 	// receive posts n receives into consecutive slots. The parameter slot is the first of them.
 	receive(qp int, slot uint64, n int) error
-	// poll stores completions in done and returns their number; it does not block. If there are none,
-	// it tries again. The parameter polls is the largest number of tries. wait blocks until there is a
-	// completion or the timeout has passed. The methods poll and wait return an error for a failed
-	// completion.
+	// poll stores completions in done and returns their number; it does not block. If there are
+	// none, it tries again. The parameter polls is the largest number of tries. The method wait
+	// blocks until there is a completion or the timeout has passed. The methods poll and wait
+	// return an error for a failed completion.
 	poll(done []done, polls int) (int, error)
 	wait(done []done, timeout time.Duration) (int, error)
 
@@ -48,8 +48,8 @@ type remote struct {
 	Key  uint32 `json:"key"`
 }
 
-// done is a successful completion: either of n requests of a queue pair, or of a receive of n bytes
-// into a slot.
+// A done describes a successful completion. It means that n requests of a queue pair have
+// completed, or that a receive of n bytes into a slot has completed.
 type done struct {
 	recv bool
 	qp   int32

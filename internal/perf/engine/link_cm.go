@@ -174,7 +174,7 @@ func (l *cverbsLink) move(id *cverbs.CMID, qp int, in, out uint8) error {
 
 // unreliable returns the mask of the attributes that a queue pair of the case's transport has. The
 // arguments attr and mask are those of a reliable connection, from the connection manager. For UD,
-// unreliable also creates the address handle.
+// it also creates the address handle.
 func (l *cverbsLink) unreliable(qp int, attr *cverbs.QPAttr, mask cverbs.QPAttrMask) (cverbs.QPAttrMask, error) {
 	switch l.c.Transport {
 	case result.UC:

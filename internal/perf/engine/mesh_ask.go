@@ -7,8 +7,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// ask returns the facts of a host. While the host cannot be reached, ask tries again, for at most
-// m.Wait.
+// ask returns the facts of a host. While the host cannot be reached, the method tries again, for at
+// most m.Wait.
 func (m *Mesh) ask(ctx context.Context, address string) result.MeshHost {
 	h := result.MeshHost{Address: address}
 	k, facts, err := m.open(ctx, address, 0)

@@ -9,10 +9,10 @@ type route struct{ from, to int }
 // step is a set of routes that are measured at the same time.
 type step []route
 
-// stepsOf returns the steps of a pattern between n hosts. Each step has at most atOnce routes; 0
-// means any number. In a step of Pairs or Bisection, each host is in at most one route. In a step
-// of AllToAll, each host is in two routes, as client of one and server of the other. In a step of
-// Incast, all routes have the same server.
+// stepsOf returns the steps of a pattern between n hosts. Each step has at most atOnce routes. If
+// atOnce is 0, there is no such limit. In a step of Pairs or Bisection, each host is in at most one
+// route. In a step of AllToAll, each host is in two routes, as client of one and server of the
+// other. In a step of Incast, all routes have the same server.
 func stepsOf(pattern string, n, atOnce int) (all []step) {
 	add := func(one step) {
 		for atOnce > 0 && len(one) > atOnce {

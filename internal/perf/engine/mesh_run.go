@@ -51,7 +51,7 @@ func (m *Mesh) Run(ctx context.Context) (*result.Document, error) {
 	return doc, context.Cause(ctx)
 }
 
-// steps measures all steps, each with all cases.
+// steps measures every case in each step.
 func (m *Mesh) steps(ctx context.Context) {
 	steps := stepsOf(m.Pattern, len(m.Hosts), m.AtOnce)
 	m.mesh.Steps = len(steps)
@@ -77,7 +77,7 @@ func (m *Mesh) steps(ctx context.Context) {
 	}
 }
 
-// lost returns the hosts that have been left out since the previous call of lost.
+// lost returns the hosts that have been left out since its previous call.
 func (m *Mesh) lost() (all []result.MeshHost) {
 	for i := range m.hosts {
 		if h := &m.mesh.Hosts[i]; h.Error != "" && !m.hosts[i].lost {
@@ -94,8 +94,8 @@ const patienceHosts = 3
 
 // judge decides after a step which hosts to give up. It gives up a host that has failed with at
 // least patienceHosts other hosts since its last success. But the fault may be that of the other
-// hosts. So judge keeps the host if one of the last patienceHosts of these other hosts has itself
-// failed with patienceHosts hosts.
+// hosts. So the method keeps the host if one of the last patienceHosts of these other hosts has
+// itself failed with patienceHosts hosts.
 func (m *Mesh) judge(one step, worked map[route]bool) {
 	for _, r := range one {
 		for _, end := range [][2]int{{r.from, r.to}, {r.to, r.from}} {

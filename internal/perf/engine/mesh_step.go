@@ -15,7 +15,7 @@ import (
 const endedEarly = "not measured: ended early"
 
 // measure measures a case between all pairs of a step at the same time. It returns all pairs of the
-// step, and the ones among them that it tried to measure.
+// step, and those pairs of the step that it tried to measure.
 func (m *Mesh) measure(ctx context.Context, one step, c *result.Case) (pairs, tried []result.Pair) {
 	pairs = make([]result.Pair, len(one))
 	errs, began := make([]error, len(one)), make([]bool, len(one))
@@ -75,7 +75,7 @@ func (m *Mesh) refused(ctx context.Context, r route) string {
 	return cmp.Or(m.mesh.Hosts[r.from].Error, m.mesh.Hosts[r.to].Error, m.slow[r.pair()])
 }
 
-// meet waits until all pairs of a step have connected or failed, but only for a limited time.
+// meet waits until each pair of a step has connected or failed, or until a time limit has passed.
 func (m *Mesh) meet(ctx context.Context, open <-chan struct{}) {
 	timer := time.NewTimer(min(m.Timeout/2, 20*time.Second))
 	defer timer.Stop()

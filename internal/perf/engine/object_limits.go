@@ -19,8 +19,9 @@ type Reached struct {
 // LimitKinds lists the kinds of objects that Limits can create.
 var LimitKinds = []string{"IA", "PZ", "CNO", "EVD", "EP", "SRQ", "LMR", "RMR", "PSP"}
 
-// Limits creates objects of a kind on a device until the adapter refuses one or limit objects
-// exist. Then it frees them all, and creates one more to check that freeing them worked.
+// Limits creates objects of a kind on a device, at most as many as the argument limit. It stops
+// earlier if the adapter refuses one. Then it frees them all, and creates one more to check that
+// freeing them worked.
 func Limits(ctx context.Context, device, kind string, limit int) (r Reached, err error) {
 	chosen, err := choose(device, netip.Addr{})
 	if err != nil {

@@ -30,7 +30,8 @@ func (p *pace) open() bool { return p.gap > 0 }
 
 func (p *pace) start(now int64) { p.at = float64(now) }
 
-// due returns the time at which the next operation is due, in nanoseconds since the case began.
+// The method due returns the time at which the next operation is due, in nanoseconds since the case
+// began.
 func (p *pace) due() int64 { return int64(p.at) }
 
 // advance moves the schedule to the next operation.

@@ -39,7 +39,7 @@ func shapeOf(c *result.Case) perftestShape {
 
 // PerftestPlan returns an error if none of perftest's programs can be the peer for the plan.
 // Otherwise it adapts the plan's case: perftest has no warm-up, so the program's first iterations
-// count as datperf's warm-up. The argument cm says that the program runs with -R.
+// count as datperf's warm-up. The argument cm is true if the program runs with -R.
 func PerftestPlan(plan *Plan, cm bool) error {
 	if len(plan.Cases) != 1 || plan.Repeats != 1 {
 		return fmt.Errorf("--peer perftest: %d runs; one of perftest's programs is there for one case, once",
@@ -253,8 +253,8 @@ func (p *perftestPeer) connect() error {
 			return err
 		}
 	}
-	// The programs exchange their queue pairs again here and in wait. Programs differ in the
-	// purpose of each exchange, but all that this end must match is how often they exchange.
+	// The programs exchange their queue pairs again here and in wait. The purpose of an exchange
+	// differs between programs. For this end only the number of exchanges matters.
 	if _, err := p.queuePairs("connected", p.own); err != nil {
 		return err
 	}

@@ -40,7 +40,8 @@ type exchange struct {
 	version string // version of the peer, once it is known
 }
 
-// perftestWait is how long swap waits for the peer's message. The peer may measure meanwhile.
+// perftestWait is how long swap waits for the peer's message. During this time the peer may
+// measure.
 const perftestWait = 30 * time.Minute
 
 // swap sends a message to the peer, and returns the peer's message, which has the same length. The
@@ -217,8 +218,8 @@ func (x *exchange) report(own perftestReport) (peer perftestReport, err error) {
 	return peer, nil
 }
 
-// check returns an error for impossible figures. Only the figures of an end that initiates mean
-// anything.
+// check returns an error for impossible figures. The figures of an end that does not initiate have
+// no meaning.
 func (r *perftestReport) check() error {
 	for _, v := range []float64{r.average, r.messages} {
 		if !(v >= 0 && v < 1<<40) {

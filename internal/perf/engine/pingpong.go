@@ -85,7 +85,8 @@ func (w *worker) await() (due int64, err error) {
 }
 
 // pingOnce runs one operation. It returns at the moment at which the operation's latency ends. In a
-// ping-pong that is when the peer's answer arrives, otherwise when the operation completes.
+// ping-pong the latency ends when the peer's answer arrives. Otherwise it ends when the operation
+// completes.
 func (w *worker) pingOnce(qp int) error {
 	if w.steps != nil {
 		return w.transact(qp)
@@ -276,6 +277,6 @@ func (w *worker) awaitMark(qp int) error {
 }
 
 func (w *worker) checkMarked(b []byte, qp int, seq uint64) error {
-	// The mark is not part of the payload.
+	// The last byte of b is the mark. It is not part of the payload.
 	return check(b[:len(b)-1], qp, seq)
 }

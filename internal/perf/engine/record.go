@@ -56,8 +56,8 @@ func (r *recorder) tick(now int64) {
 	}
 }
 
-// end reports the operations since the last report, if there were any. The reported interval ends
-// with the run.
+// end reports the operations since the last report, if there were any. The interval in this report
+// ends with the run.
 func (r *recorder) end() {
 	if r.ops > r.told {
 		r.report(r.stop)

@@ -21,7 +21,8 @@ type session struct {
 }
 
 // fit adapts the case to the memory limits and returns its layout. With verification every request
-// and receive needs its own slot, so fit may reduce the depths. The notes say what fit has reduced.
+// and receive needs its own slot, so the function may reduce the depths. The returned notes say
+// what it has reduced.
 func fit(c *result.Case) (layout, result.Notes, error) {
 	if err := c.Validate(); err != nil {
 		return layout{}, nil, err

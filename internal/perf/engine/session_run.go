@@ -21,8 +21,8 @@ func (s *session) run(ctx context.Context, c *result.Case) (own, peer *result.En
 		return nil, nil, err
 	}
 	defer giveBack()
-	// The pinning comes before the first access to the memory, so that the kernel allocates the memory
-	// on the same node.
+	// This goroutine is pinned to the processors of the device's NUMA node before the first access
+	// to the memory. So the kernel allocates the memory on that node.
 	if s.cpu == nil && s.chosen.near != nil {
 		unpin, err := pinTo(s.chosen.near)
 		if err != nil {
@@ -57,8 +57,8 @@ func (s *session) run(ctx context.Context, c *result.Case) (own, peer *result.En
 	return s.measure(ctx, c, lay, l, before)
 }
 
-// measure runs the loop. Meanwhile it reads the peer's messages. The argument before contains the
-// port's counters before the run.
+// measure runs the loop, and reads the peer's messages while the loop runs. The argument before
+// contains the port's counters before the run.
 func (s *session) measure(ctx context.Context, c *result.Case, lay layout, l link, before result.Counters) (own,
 	peer *result.End, err error) {
 	sh := newShared()
@@ -144,7 +144,8 @@ func (s *session) passFinish(sh *shared, finished <-chan struct{}) {
 }
 
 // listen reads the peer's messages until the peer's result has come or this end has failed. If the
-// peer disconnects after its result and before this end's loop has ended, listen aborts the loop.
+// peer disconnects after its result and before this end's loop has ended, the method aborts the
+// loop.
 func (s *session) listen(c *result.Case, sh *shared, peerEnd chan<- *result.End, finished, over <-chan struct{}) {
 	end, err := s.hearEnd(c, sh, finished)
 	switch {

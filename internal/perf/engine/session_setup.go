@@ -72,8 +72,8 @@ func (s *session) accept(ctx context.Context, l link, m *meeting) (err error) {
 	setup, cancel := context.WithTimeoutCause(ctx, setupTime,
 		fmt.Errorf("the client has not connected within %v", setupTime))
 	defer cancel()
-	// Even after a client has announced that it is connected, it may give up. Then it sends an
-	// error or closes the control connection.
+	// A client may give up even after it has announced that it is connected. Then it sends an error
+	// or closes the control connection.
 	said := make(chan error, 1)
 	var connected message
 	go func() {

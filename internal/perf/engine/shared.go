@@ -6,7 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// unknown stands for the number of expected operations until the peer announces that number.
+// The constant unknown stands for the number of expected operations until the peer announces that
+// number.
 const unknown = math.MaxInt64
 
 // shared is the state that the loop shares with the goroutine that reads the control connection.

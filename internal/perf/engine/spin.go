@@ -14,8 +14,9 @@ const (
 	// the post, another thread takes over its P, and the runtime's monitor polls every 20 us from
 	// then on. On two processors this costs a software device up to a third of its bandwidth.
 	yieldEvery = 8 * time.Millisecond
-	// yieldCrowded is the number of empty polls after which a loop on a crowded host yields. On a
-	// crowded host the peer may need the processor on which the loop spins.
+	// yieldCrowded is the number of empty polls after which a loop on a crowded host yields. The
+	// method crowded says what a crowded host is. On such a host the peer may need the processor on
+	// which the loop spins.
 	yieldCrowded = 16
 	// patienceCrowded is how long a loop on a crowded host spins before it begins to sleep for
 	// napCrowded between polls. Spinning longer may delay the answer that the loop waits for.
@@ -79,7 +80,8 @@ func (s *spin) begin(c *result.Case) (end func()) {
 }
 
 // breathe yields if yieldEvery has passed since the last yield. A spinning loop calls breathe in
-// every iteration. While the loop waits, it calls breathe at every 64th empty poll.
+// every iteration. While the loop waits for a completion, it calls breathe only at every 64th empty
+// poll.
 func (s *spin) breathe(now int64) {
 	if now-s.yielded > int64(yieldEvery) {
 		s.yielded = now

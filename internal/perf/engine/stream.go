@@ -30,9 +30,9 @@ type streamer struct {
 // yieldEvery.
 const bytesUnlooked = 64 << 10
 
-// stream measures bandwidth. If this end initiates, stream keeps up to depth requests in flight on
-// every queue pair. If the peer initiates, stream receives the peer's messages. It returns when it
-// has finished sending and receiving.
+// stream measures bandwidth. If this end initiates, it keeps up to depth requests in flight on
+// every queue pair. If the peer initiates, it receives the peer's messages. It returns when it has
+// finished sending and receiving.
 func (w *worker) stream() error {
 	defer w.spin.begin(w.c)()
 	s := &streamer{worker: w, stopAt: math.MaxInt64, over: !w.initOps}
@@ -81,8 +81,9 @@ func (w *worker) expected() int64 {
 // Then it counts the missing messages as lost.
 const lossWait = 500 * time.Millisecond
 
-// restIsLost reports whether the messages that have not arrived count as lost. One of perftest's
-// programs does not report when it has sent all its messages, so restIsLost allows it more time.
+// restIsLost reports whether the messages that have not arrived count as lost. If the peer is one
+// of perftest's programs, restIsLost allows it more time, because such a program does not report
+// when it has sent all its messages.
 func (w *worker) restIsLost(now int64) bool {
 	wait := min(lossWait, time.Duration(w.c.Stall)/2)
 	if w.sh.foreign {
@@ -145,7 +146,7 @@ func (s *streamer) wake(qp int) {
 	}
 }
 
-// postReady posts on all queue pairs that have room.
+// postReady posts requests on all queue pairs that have room.
 func (s *streamer) postReady() error {
 	if s.pace.open() {
 		return s.postDue()

@@ -136,8 +136,8 @@ func (w *worker) poll() error {
 	return nil
 }
 
-// reap handles completions as poll does. If there are none, it waits once. It returns the number of
-// completions that it has handled.
+// reap handles completions as the method poll does. If there are none, it waits once. It returns
+// the number of completions that it has handled.
 func (w *worker) reap() (int, error) {
 	got, err := w.take()
 	if err != nil {

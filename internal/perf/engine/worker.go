@@ -64,8 +64,8 @@ func newWorker(c *result.Case, lay layout, l link, sh *shared, initiates bool, f
 func (w *worker) now() int64 { return int64(time.Since(w.base)) }
 
 // failed returns the error to report instead of err. It waits up to 100 ms for the case to be
-// aborted. If the case is aborted, err is a consequence, and failed returns the error with which
-// the case was aborted. Otherwise it returns err.
+// aborted. If the case is aborted, err is a consequence, and the method returns the error with
+// which the case was aborted. Otherwise it returns err.
 func (w *worker) failed(err error) error {
 	for range 20 {
 		if told := w.sh.err(); told != nil {

@@ -4,9 +4,9 @@
 // package.
 //
 // Read reads the rules once. Then Rules.Ask evaluates them for any number of packets. Some
-// conditions depend on more than the packet, for example on a rate or on the owner of a socket.
-// Such a condition is neither true nor false, and the verdict may then be uncertain. A Rules may be
-// used concurrently.
+// conditions depend on more than the packet, for example on a rate or on the owner of a socket. The
+// package treats such a condition as uncertain, and the verdict may then be uncertain too. A Rules
+// may be used concurrently.
 package firewall
 
 import (

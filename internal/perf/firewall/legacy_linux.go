@@ -138,8 +138,8 @@ func (t *legacyTable) short(at int) int {
 }
 
 // chain returns the chain whose first entry is at the given offset. The argument policy is the
-// offset of the last entry of a base chain. For a user's chain it is -1, and the chain ends before
-// the next entry whose target is ERROR.
+// offset of the last entry of a base chain. For a user's chain the argument policy is -1, and the
+// chain ends before the next entry whose target is ERROR.
 func (t *legacyTable) chain(offset, policy int, name string) *chain {
 	if c := t.chains[offset]; c != nil {
 		return c
@@ -176,8 +176,9 @@ func (t *legacyTable) chain(offset, policy int, name string) *chain {
 	return c
 }
 
-// verdict decodes a standard target. If v is negative, it is a verdict. Otherwise v is the offset
-// of the entry to jump to. The argument following is the offset of the entry after this one.
+// verdict decodes a standard target. If v is negative, v is the code of a verdict. Otherwise v is
+// the offset of the entry to jump to. The argument following is the offset of the entry after this
+// one.
 func (t *legacyTable) verdict(v, following int, entry []byte) action {
 	const dropCode, acceptCode, returnCode = -1, -2, -5
 	switch {

@@ -61,7 +61,7 @@ func (r *Rules) readNFT() error {
 	}
 	defer conn.Close()
 	n := &nft{conn: conn, chains: map[tableKey]map[string]*chain{}, sets: map[tableKey]map[string]*nftSet{}}
-	// A dump fails with EINTR if the rules change meanwhile. Then this loop reads them again.
+	// A dump fails with EINTR if the rules change during the dump. Then this loop reads them again.
 	for range 5 {
 		if err = n.read(r); !errors.Is(err, unix.EINTR) {
 			break

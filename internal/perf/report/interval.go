@@ -8,7 +8,7 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// IntervalLine prints an initiator's figures of one interval.
+// IntervalLine prints the figures of one interval, from the end that initiated the operations.
 func IntervalLine(w io.Writer, iv *result.Interval) {
 	from, to := time.Duration(iv.Start).Seconds(), time.Duration(iv.Stop).Seconds()
 	fmt.Fprintf(w, "  %-6s %8s - %8s s: %7s Gb/s %9s ops/s", fit(iv.End, 6), fit(number(from, 3), 8),

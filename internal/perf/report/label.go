@@ -7,7 +7,7 @@ import (
 )
 
 // label returns the name of a case's series within its plot. The name contains the layer and the
-// settings that differ from their defaults. It contains neither test nor size.
+// settings that differ from their defaults. It leaves out the test and the size.
 func label(c *result.Case) string {
 	return strings.Join(append([]string{c.Layer}, c.Unusual()...), " ")
 }

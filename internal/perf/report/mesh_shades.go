@@ -21,8 +21,8 @@ type shades struct {
 }
 
 // leastSpan is the least span of all shades together, and leastWidth is the least value of
-// shades.width. Both are parts of the median. They prevent small differences from getting different
-// shades or counting as outliers.
+// shades.width. Both are fractions of the median. They prevent small differences from getting
+// different shades or counting as outliers.
 const (
 	leastSpan  = 0.2
 	leastWidth = 0.25

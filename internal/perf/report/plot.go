@@ -168,8 +168,8 @@ func (p *plot) line(b *strings.Builder, s series, x, y scale) {
 }
 
 // values draws the points of a line, each with the text of its value. The style sheet shows the
-// text while the pointer is on the point. If a line has more than hits points, values leaves out
-// some of the points.
+// text while the pointer is on the point. If the number of points is larger than the constant hits,
+// the method leaves out some of them.
 func (p *plot) values(b *strings.Builder, s series, x, y scale) {
 	step := (len(s.points) + hits - 1) / hits
 	for n := 0; n < len(s.points); n += step {

@@ -56,8 +56,8 @@ func count(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// troubleLines returns a line for each end of a run whose port has counted lost, damaged or
-// repeated packets, waits for credits, ECN packets or pause frames.
+// troubleLines returns a line for each end of a run whose port has counted ECN packets, pause
+// frames, waits for credits, or packets that were lost, damaged or repeated.
 func troubleLines(r *result.Run) (all []string) {
 	for _, end := range []struct {
 		name string

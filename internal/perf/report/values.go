@@ -12,7 +12,7 @@ type valueRow struct {
 	of    func(points []point) (y float64, known bool)
 }
 
-// at returns a row with each series' value at x.
+// The function at returns a row that contains the value of each series at the position x.
 func at(x float64, title string) valueRow {
 	return valueRow{title, func(points []point) (float64, bool) {
 		for _, pt := range points {

@@ -62,8 +62,9 @@ const (
 	maxIters                             int64 = 1 << 40
 )
 
-// latencyDepth is Depth in latency runs. Only one operation is under way at a time. The other
-// places are for requests whose completions are suppressed, or come after the peer's answer.
+// latencyDepth is the value of Depth in latency runs. Only one operation is under way at a time.
+// The rest of the depth is for requests whose completions are suppressed, or come after the peer's
+// answer.
 const latencyDepth = 64
 
 // maxCompletions is the largest number of requests and receives in flight at an end.

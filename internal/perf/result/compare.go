@@ -127,7 +127,7 @@ func (d *Document) groups() (all []*group, index map[groupKey]*group) {
 // interval. If there are at least 6 runs, the interval is computed from them. With fewer runs it is
 // the median plus and minus noise, a percentage. If noise is 0 and there are fewer than 6 runs, the
 // interval is unknown. A figure is better or worse only if even the smallest change from a value of
-// the old interval to one of the new interval exceeds threshold, a percentage.
+// the old interval to a value of the new interval exceeds threshold, a percentage.
 func Compare(before, after *Document, threshold, noise float64) Comparison {
 	c := Comparison{Schema: ComparisonSchema, Threshold: threshold, Changes: []Change{}, Missing: []string{},
 		Added: []string{}}

@@ -30,7 +30,7 @@ var troubles = []string{"symbol_error", "link_downed", "link_error_recovery", "p
 var netTroubles = []string{"rx_errors", "tx_errors", "rx_dropped", "tx_dropped", "rx_missed_errors", "rx_fifo_errors",
 	"tx_carrier_errors"}
 
-// congestions lists the counters that count waits for credits or ECN packets. The names are those
+// congestions lists the counters that count ECN packets or waits for credits. The names are those
 // that mlx5, bnxt_re and irdma use.
 var congestions = []string{"port_xmit_wait", "np_cnp_sent", "np_ecn_marked_roce_packets", "rp_cnp_handled",
 	"rp_cnp_ignored", "rx_cnp_pkts", "tx_cnp_pkts", "rx_ecn_marked_pkts", "cnpHandled", "cnpSent", "RxECNMrkd"}
@@ -64,7 +64,7 @@ func (c Counters) Errors() Counters {
 	})
 }
 
-// Congestion returns the counters that count waits for credits or ECN packets, including those that
+// Congestion returns the counters that count ECN packets or waits for credits, including those that
 // are zero.
 func (c Counters) Congestion() Counters {
 	return c.only(func(name string, _ int64) bool { return slices.Contains(congestions, name) })
@@ -114,9 +114,9 @@ func (c Counters) Sent() Traffic { return c.traffic("port_xmit_", "sent_pkts", N
 func (c Counters) Received() Traffic { return c.traffic("port_rcv_", "rcvd_pkts", NetDevice+"rx_") }
 
 // traffic returns the port's traffic. The kernel counts a port's data in words of 4 bytes. Some
-// ports, like those of soft-RoCE, do not count bytes. Then traffic returns the traffic of the
-// network device, unless the network device has counted fewer packets than the port. That happens
-// because messages within a host do not go through the network device.
+// ports, for example those of soft-RoCE, do not count bytes. For such a port the method returns the
+// traffic of the network device, unless the network device has counted fewer packets than the port.
+// That happens because messages within a host do not go through the network device.
 func (c Counters) traffic(port, soft, netdev string) Traffic {
 	t := Traffic{4 * c[port+"data"], max(c[port+"packets"], c[soft])}
 	if t.Bytes == 0 && c[netdev+"packets"] >= t.Packets {

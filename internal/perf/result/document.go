@@ -170,9 +170,9 @@ func (d *Distribution) At(p float64) float64 {
 	return 0
 }
 
-// Enough reports whether there are so many samples that a percentile can differ from the maximum:
-// 10 for p90, 10,000 for p99.99. It returns true if the number of samples is unknown, and false if
-// d is nil.
+// Enough reports whether there are enough samples for a percentile to differ from the maximum. That
+// takes 10 samples for p90, and 10,000 samples for p99.99. Enough returns true if the number of
+// samples is unknown, and false if d is nil.
 func (d *Distribution) Enough(p float64) bool {
 	return d != nil && (d.Count == 0 || math.Round(float64(d.Count)*(100-p)*1e3) >= 100e3)
 }
@@ -185,8 +185,8 @@ const TooShort = Seconds(10 * time.Millisecond)
 // is unknown.
 func (s *Stream) Short() bool { return s.Elapsed > 0 && s.Elapsed < TooShort }
 
-// Cost contains the resources that the process used during the run. They include what other
-// clients' cases used at the same time.
+// Cost contains the resources that the process used during the run. They include the resources that
+// the cases of other clients used at the same time.
 type Cost struct {
 	CPU         Seconds `json:"cpu_s"`
 	UserCPU     Seconds `json:"user_cpu_s"`
@@ -213,8 +213,8 @@ type Interval struct {
 	Max   float64 `json:"max_ns,omitempty"`
 }
 
-// Whole reports whether the interval has the length that the case asks for. The last one of a run
-// may be shorter: it ends with the run.
+// Whole reports whether the interval has the length that the case asks for. The last interval of a
+// run may be shorter, because it ends with the run.
 func (iv *Interval) Whole(c *Case) bool { return iv.Stop-iv.Start >= c.Interval }
 
 // Cases returns the settings of the runs, in their order.

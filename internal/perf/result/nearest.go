@@ -8,7 +8,7 @@ import (
 
 // OneOf returns an error that names the flag and its values, unless value is one of them. The
 // argument value must be the text of the flag and not a field of a Case, because a Case contains ""
-// instead of rc and cm.
+// for the values rc and cm.
 func OneOf(flag, value string, of []string) error {
 	if slices.Contains(of, value) {
 		return nil

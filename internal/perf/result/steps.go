@@ -28,8 +28,8 @@ func (s *Step) name() string {
 // maxSteps is the largest number of steps of a transaction.
 const maxSteps = 64
 
-// Transaction parses c.Steps, a list of steps separated by commas. A step is send, write or read, a
-// colon and a size. The prefix "server-" makes the server execute the step.
+// Transaction parses c.Steps, a list of steps separated by commas. A step consists of a word (send,
+// write or read), a colon and a size. The prefix "server-" makes the server execute the step.
 func (c *Case) Transaction() ([]Step, error) {
 	var steps []Step
 	asked := false
