@@ -50,7 +50,7 @@ func (r *Request) pending(op string) error {
 	return r.Lis.dev.Usable(op)
 }
 
-// Answered records that the request has its answer; Adapter.Mu is held.
+// Answered is called when the request has its answer, and records this. Adapter.Mu is held.
 func (r *Request) Answered() {
 	r.answered = true
 	delete(r.Lis.dev.requests, r)

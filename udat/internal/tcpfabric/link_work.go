@@ -128,8 +128,9 @@ func (l *link) fill() bool {
 	return len(t.parts) > 0
 }
 
-// over does nothing until the peer has ended its stream. Then it completes the requests that are
-// done, and tells the connection, once, that the peer has left.
+// A call of over checks whether the peer has ended its stream. The first call that finds this
+// completes the requests that are done, and tells the connection that the peer has left. All other
+// calls do nothing.
 func (l *link) over() {
 	if e := l.end.Load(); e != nil && !l.eof {
 		l.eof = true

@@ -75,8 +75,9 @@ func (l *link) controls() (owes bool) {
 	if l.held.Load() {
 		l.hold()
 	}
-	// ackNow and starved are read before executed. A request that is executed between the two reads
-	// sets ackNow again. While a request waits for a receive, no later request is executed.
+	// The fields ackNow and starved are loaded before the field executed. A request that is executed
+	// between these loads sets ackNow again. While a request waits for a receive, no later request is
+	// executed.
 	now, starves := l.ackNow.Swap(false), l.starved.CompareAndSwap(hungry, waiting)
 	executed := l.executed.Load()
 	switch {

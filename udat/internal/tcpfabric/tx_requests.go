@@ -17,7 +17,7 @@ type ask struct {
 }
 
 // requestsNext reports whether there is a next request that may be sent now. It does not check
-// whether the request must wait for earlier reads; mayBegin does.
+// whether the request must wait for earlier reads: mayBegin checks that.
 func (l *link) requestsNext() bool {
 	t := &l.tx
 	return l.greeted.Load() && !l.held.Load() && !t.stuck && !t.open && t.next != l.qp.Sends().Tail()

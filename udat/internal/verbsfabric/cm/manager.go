@@ -130,7 +130,7 @@ func (m *Manager) remove(c handler) {
 	m.mu.Unlock()
 }
 
-// owned returns the connections that their owners have not closed.
+// A call of owned returns the connections that their owners have not closed.
 func (m *Manager) owned() []handler {
 	m.mu.Lock()
 	defer m.mu.Unlock()
