@@ -126,8 +126,8 @@ func (l *link) heard() {
 	}
 }
 
-// answers reports whether l can serve requests of its peer. It returns false if a fault loses the
-// messages between l and the peer.
+// A call of answers reports whether l can serve requests of its peer. It returns false if a fault
+// loses the messages between l and the peer.
 func (l *link) answers(peer *link) bool {
 	return l.qp.Connected() && !l.cut.Load() && !peer.cut.Load() &&
 		!l.dev.faults.silent() && !peer.dev.faults.silent()

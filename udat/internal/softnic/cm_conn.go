@@ -54,7 +54,7 @@ func (d *Device) Attempt(c *Conn, q fabric.QP, p fabric.ConnectParams, on func(f
 	return c.claim(op, d, q, p.Private, a.MaxConnData, on)
 }
 
-// claim counts the connection and claims its queue pair; Adapter.Mu is held.
+// A call of claim counts the connection and claims its queue pair; Adapter.Mu is held.
 func (c *Conn) claim(op string, d *Device, fq fabric.QP, private []byte, most int, on func(fabric.ConnEvent)) error {
 	if err := d.Usable(op); err != nil {
 		return err

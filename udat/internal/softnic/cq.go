@@ -292,7 +292,7 @@ func (c *CQ) take() (done, fired bool, err error) {
 	return false, false, nil
 }
 
-// pending reports whether take would return true.
+// A call of pending reports whether take would return true.
 func (c *CQ) pending() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -276,7 +276,7 @@ func (x *rx) atomicRequest(l *link) iwarp.Fault {
 	return x.push(l, &a)
 }
 
-// depth reports whether the peer may have one more read or atomic that awaits its answer.
+// A call of depth reports whether the peer may have one more read or atomic that awaits its answer.
 func (x *rx) depth(l *link) bool {
 	return l.tx.pushed.Load()-l.served.Load() < uint64(len(l.tx.pending))
 }

@@ -27,8 +27,8 @@ type answer struct {
 	value   uint64 // the old value, for an atomic
 }
 
-// answer puts the oldest answer into the batch, or as much of it as there is room for, and reports
-// whether another message may follow.
+// A call of answer puts the oldest answer into the batch, or as much of it as there is room for,
+// and reports whether another message may follow.
 func (l *link) answer() bool {
 	t := &l.tx
 	served := l.served.Load()
@@ -65,8 +65,8 @@ func (l *link) answer() bool {
 	return true
 }
 
-// controls puts the control messages that are due into the batch. It returns true if it has left
-// out an acknowledgement that is due, because the next Send can carry it.
+// A call of controls puts the control messages that are due into the batch. It returns true if it
+// has left out an acknowledgement that is due, because the next Send can carry it.
 func (l *link) controls() (owes bool) {
 	t := &l.tx
 	if !l.own {

@@ -75,8 +75,8 @@ func (m *Manager) IsShut() bool {
 	return m.closed
 }
 
-// Close ends the event goroutine. It destroys lingering connections at once, and rejects unanswered
-// requests.
+// Close ends the event goroutine. It destroys at once the closed connections that still wait for
+// the peer's answer, and rejects unanswered requests.
 func (m *Manager) Close() error {
 	m.stop()
 	m.done.Wait()
