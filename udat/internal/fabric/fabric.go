@@ -229,26 +229,26 @@ type QP interface {
 	// Path returns the path of the connection, as the device reports it. The values mean nothing
 	// before the queue pair is connected. A fabric without packets returns ErrNotSupported.
 	Path() (Path, error)
-	// PostSend posts the batch in order, with one doorbell. It returns the number of requests that
-	// were accepted. If not all were accepted, the error says why the first of the others was not. The
-	// caller may reuse wrs and sges at once. PostSend does not allocate.
+	// PostSend posts the batch in order, with one doorbell. It returns the number of requests that the
+	// queue pair has accepted. If a request was refused, the error says why, and the requests after it
+	// were not posted. The caller may reuse wrs and sges at once. PostSend does not allocate.
 	PostSend(wrs []SendWR, sges []SGE) (int, error)
 	PostRecv(wrs []RecvWR, sges []SGE) (int, error)
 	// Bind posts a request that binds a window to part of a region, and returns the new remote key.
 	// A length of 0 unbinds the window. The completion's opcode is OpWCBind.
 	Bind(mw MW, wr BindWR) (rkey uint32, err error)
 	// Taken returns the number of receives that the queue pair has taken from its SRQ and not
-	// completed. It returns -1 if the device does not know this number. Even then it may return 0 for
-	// a queue pair in the error state, once all receives of the queue pair have completed.
+	// completed. If the device does not know this number, Taken returns -1. It may return 0 instead of
+	// -1 if the queue pair is in the error state and all its receives have completed.
 	Taken() int
 	// SetTakenLimits arms one AsyncQPSoftLimit and one AsyncQPHardLimit event. Each event is raised
 	// when Taken exceeds its limit. If Taken exceeds the limit already, SetTakenLimits raises the
 	// event at once. A negative limit disarms its event.
 	SetTakenLimits(soft, hard int) error
 	// SetError moves the queue pair to the error state, which flushes everything posted. Call it even
-	// if an error has already moved the queue pair to that state: only after this call are receives
-	// that are posted later sure to be flushed. If Attr.SRQExactCounts is true, no message completes
-	// after SetError has returned.
+	// if an error has already moved the queue pair to that state: without this call, receives that are
+	// posted later may never be flushed. If Attr.SRQExactCounts is true, no message completes after
+	// SetError has returned.
 	SetError() error
 	// Close destroys the queue pair. Once it has returned, no posted request accesses memory.
 	Close() error

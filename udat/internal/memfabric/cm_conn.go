@@ -22,8 +22,8 @@ type conn struct {
 	peer *conn
 }
 
-// turnDown sends a reject from the device rejecter to c. When it arrives, the attempt c ends with
-// the event ev. Adapter.Mu is held.
+// turnDown sends a reject from the device rejecter to c. When the reject arrives, the attempt to
+// connect ends with the event ev. Adapter.Mu is held.
 func (c *conn) turnDown(rejecter *Device, ev fabric.ConnEvent) {
 	rejecter.send(MsgReject, c.dev, func() { c.Fail(softnic.Connecting, ev) })
 }
@@ -39,8 +39,8 @@ func (c *conn) join(p *conn) bool {
 	return true
 }
 
-// replied handles the reply of the other end p, which has accepted. It runs in the dispatcher of
-// the active end.
+// A call of replied handles the reply of the other end p, which has accepted. It runs in the
+// dispatcher of the active end.
 func (c *conn) replied(p *conn, private []byte) {
 	hw := c.dev.HW
 	hw.Mu.Lock()

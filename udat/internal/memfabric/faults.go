@@ -40,5 +40,5 @@ type Faults struct {
 	lose [numMessages]int // guarded by Adapter.Mu
 }
 
-// silent reports whether all messages from and to the device are lost.
+// A call of silent reports whether all messages from and to the device are lost.
 func (f *Faults) silent() bool { return f.dead.Load() || f.Removed() }

@@ -6,9 +6,9 @@ import (
 	"github.com/godat/godat/udat/internal/softnic"
 )
 
-// delay reports whether Faults.Delay still delays request s. If so, it makes a timer wake the link
-// when the delay ends. The delay of a read or an atomic begins only when the read depth allows one
-// more to be in flight.
+// A call of delay reports whether Faults.Delay still delays request s. If so, it makes a timer wake
+// the link when the delay ends. The delay of a read or an atomic begins only when the read depth
+// allows one more to be in flight.
 func (l *link) delay(s *softnic.Slot) bool {
 	_, readOut := l.qp.ReadDepths()
 	if softnic.Sinks(s.WR.Opcode) && readOut > 0 && !l.try.placed {

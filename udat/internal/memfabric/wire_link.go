@@ -62,8 +62,8 @@ func (l *readyList) add(k *link) {
 }
 
 // take removes and returns the queued links. The list then uses buf, an empty slice, for links that
-// are queued later. If it returns no links, the engine waits for the bell, which the next call of
-// add rings. It also reports whether stop has been called.
+// are queued later. If take returns no links, the engine waits for the bell, which the next call of
+// add rings. The result ended says whether stop has been called.
 func (l *readyList) take(buf []*link) (ready []*link, ended bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,7 +117,8 @@ func (l *link) drain(in *softnic.Inbound) {
 	l.qp.Leave()
 }
 
-// heard establishes the connection of an accepting end, because a message of the peer has arrived.
+// A call of heard establishes the connection of an accepting end, because a message of the peer has
+// arrived.
 func (l *link) heard() {
 	if ready := l.awaited.Load(); ready != nil {
 		l.awaited.Store(nil)
@@ -125,8 +126,8 @@ func (l *link) heard() {
 	}
 }
 
-// answers reports whether l can serve requests of its peer. It returns false if a fault loses the
-// messages between l and the peer.
+// A call of answers reports whether l can serve requests of its peer. It returns false if a fault
+// loses the messages between l and the peer.
 func (l *link) answers(peer *link) bool {
 	return l.qp.Connected() && !l.cut.Load() && !peer.cut.Load() &&
 		!l.dev.faults.silent() && !peer.dev.faults.silent()

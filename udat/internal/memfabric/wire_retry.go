@@ -20,7 +20,7 @@ const (
 // one with softnic.NotReady.
 const noAnswer = softnic.NotReady + 1
 
-// unfinished means that a part of the request was executed.
+// unfinished means that a part of the request was executed, but not its last part.
 const unfinished = noAnswer + 1
 
 // try is the progress of the oldest request, if that request has to wait.
@@ -37,7 +37,8 @@ type patience struct {
 	next  time.Time
 }
 
-// spend counts a retry if it is time for one. It returns false if that retry is beyond the limit.
+// spend counts a retry if it is time for one. If the counted retry exceeds the limit, spend returns
+// false. Otherwise it returns true.
 func (p *patience) spend(limit int, every time.Duration) bool {
 	now := time.Now()
 	if now.Before(p.next) {

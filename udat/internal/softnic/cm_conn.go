@@ -54,7 +54,7 @@ func (d *Device) Attempt(c *Conn, q fabric.QP, p fabric.ConnectParams, on func(f
 	return c.claim(op, d, q, p.Private, a.MaxConnData, on)
 }
 
-// claim counts the connection and claims its queue pair; Adapter.Mu is held.
+// A call of claim counts the connection and claims its queue pair; Adapter.Mu is held.
 func (c *Conn) claim(op string, d *Device, fq fabric.QP, private []byte, most int, on func(fabric.ConnEvent)) error {
 	if err := d.Usable(op); err != nil {
 		return err
@@ -135,8 +135,8 @@ func (c *Conn) Fail(s ConnState, ev fabric.ConnEvent) bool {
 }
 
 // Expire starts a timer. If the state has not changed after the time limit, the connection ends
-// with an event of the given kind. If its queue pair had a peer when the timer was started, the
-// queue pair fails. Adapter.Mu is held.
+// with an event of the given kind. Its queue pair then fails too, if the queue pair had a peer when
+// the timer was started. Adapter.Mu is held during the call.
 func (c *Conn) Expire(limit time.Duration, kind fabric.ConnEventKind) {
 	waiting, joined := c.State, c.Depart != nil
 	c.timer = time.AfterFunc(limit, func() {
@@ -219,7 +219,7 @@ func (c *Conn) Disconnect() error {
 	return nil
 }
 
-// Close releases the connection. If the queue pair has no peer yet, it does not change.
+// Close releases the connection. If the queue pair has no peer yet, its state does not change.
 func (c *Conn) Close() error {
 	c.dev.HW.Mu.Lock()
 	if c.State == Forgotten {

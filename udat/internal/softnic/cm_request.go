@@ -42,7 +42,7 @@ func (r *Request) RemoteAddr() netip.AddrPort  { return r.Remote }
 func (r *Request) Private() ([]byte, bool)     { return slices.Clone(r.Data), false }
 func (r *Request) ReadDepths() (in, out uint8) { return r.In, r.Out }
 
-// pending returns an error if the request cannot be answered; Adapter.Mu is held.
+// A call of pending returns an error if the request cannot be answered; Adapter.Mu is held.
 func (r *Request) pending(op string) error {
 	if r.answered {
 		return Failed(op+": the request has been answered", fabric.ErrClosed)
@@ -50,7 +50,7 @@ func (r *Request) pending(op string) error {
 	return r.Lis.dev.Usable(op)
 }
 
-// Answered records that the request has its answer; Adapter.Mu is held.
+// Answered is called when the request has its answer, and records this. Adapter.Mu is held.
 func (r *Request) Answered() {
 	r.answered = true
 	delete(r.Lis.dev.requests, r)

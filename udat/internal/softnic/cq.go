@@ -169,8 +169,8 @@ func (c *CQ) poll(wcs []fabric.WC) (int, error) {
 	return n, nil
 }
 
-// leastRing is the length of a new ring. The method shrink makes no ring shorter than keptRing: a
-// ring of that length has so little memory that it would cost more to grow the ring again.
+// leastRing is the length of a new ring. The method shrink makes no ring shorter than keptRing,
+// because the memory that this would free is worth less than the time to grow the ring again.
 const leastRing, keptRing = 16, 512
 
 // grow doubles the ring, up to the queue's depth. It returns false if the ring already has the
@@ -275,7 +275,7 @@ func (c *CQ) Arm(solicitedOnly bool) error {
 }
 
 // take reports whether a Wait can return now. If so, it also returns the results of that Wait, and
-// removes what they report.
+// clears the notification or wake-up that ends the Wait.
 func (c *CQ) take() (done, fired bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -292,7 +292,7 @@ func (c *CQ) take() (done, fired bool, err error) {
 	return false, false, nil
 }
 
-// pending reports whether take would return true.
+// A call of pending reports whether take would return true.
 func (c *CQ) pending() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

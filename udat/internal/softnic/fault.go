@@ -38,7 +38,7 @@ func (n *nth) set(left int, st fabric.Status) {
 	n.armed.Store(left > 0)
 }
 
-// hit counts one operation and reports whether it is the one that fails.
+// A call of hit counts one operation and reports whether it is the one that fails.
 func (n *nth) hit() (fabric.Status, bool) {
 	if !n.armed.Load() {
 		return 0, false
@@ -83,8 +83,8 @@ func (f *Faults) Delay(d time.Duration) { f.delay.Store(int64(d)) }
 // Delayed returns the delay in force.
 func (f *Faults) Delayed() time.Duration { return time.Duration(f.delay.Load()) }
 
-// due returns the earliest time at which a request that is posted now may start. The zero time
-// means at once.
+// A call of due returns the earliest time at which a request that is posted now may start. The zero
+// time means at once.
 func (f *Faults) due() time.Time {
 	if d := f.Delayed(); d > 0 {
 		return time.Now().Add(d)

@@ -102,8 +102,8 @@ func (q *QP) awaitMessage() {
 	q.In.Unlock() //lint:ignore SA2001 nothing is done under the lock: holding it once is the wait
 }
 
-// Await reports whether there is a receive for a message of the sender w now. If not, w is added to
-// the waiting senders, and a receive that is posted later wakes w.
+// Await reports whether the queue pair has a receive for a message of the sender w. If it has none,
+// w is added to the waiting senders, and a receive that is posted later wakes w.
 func (q *QP) Await(w Waker) bool { return q.rq.await(w) }
 
 // Forget removes w from the senders that wait for a receive of the queue pair.

@@ -37,7 +37,8 @@ func (q *QP) SetTakenLimits(soft, hard int) error {
 	return nil
 }
 
-// hold adds n, which may be negative, to the number of receives that are taken and not completed.
+// A call of hold adds n, which may be negative, to the number of receives that are taken and not
+// completed.
 func (q *QP) hold(n int) {
 	if q.srq == nil {
 		return

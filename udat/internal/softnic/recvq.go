@@ -139,8 +139,8 @@ func (r *recvQueue) lowLocked() bool {
 	return true
 }
 
-// await reports whether there is a receive for the sender waiter now. If not, waiter is added to
-// the waiting senders, and a push wakes it.
+// await reports whether the queue has a receive for the sender that the parameter waiter names. If
+// it has none, this sender is added to the waiting senders, and a later push wakes it.
 func (r *recvQueue) await(waiter Waker) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -41,9 +41,9 @@ func (w *mw) Close() error {
 	return nil
 }
 
-// unbind ends the binding of w, if it is bound. When it returns, no transfer uses the memory
-// through the window any more. The caller holds t.mu; unbind unlocks it while it waits for
-// transfers.
+// unbind ends the binding of w, if w is bound. When unbind returns, no transfer uses the memory
+// through the window any more. The caller holds t.mu. While unbind waits for transfers, t.mu is
+// unlocked.
 func (t *keyTable) unbind(w *mw) {
 	for w.span != nil {
 		s := w.span

@@ -44,8 +44,9 @@ func (s *hotSet) Block(limit time.Duration, over func() bool) bool {
 	return got || kicked
 }
 
-// watch calls f for each hot link. The parameter on says whether the device's poller reads the
-// sockets of the links that are hot for waits.
+// watch calls f for each hot link. If the parameter on is true, watch also makes the device's
+// poller read the sockets of the links that are hot for waits. If it is false, the poller no longer
+// reads these sockets.
 func (s *hotSet) watch(on bool, f func(*link)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

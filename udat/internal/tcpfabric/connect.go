@@ -40,8 +40,8 @@ func (c *conn) attempt(ctx context.Context, private []byte) {
 			c.Fail(softnic.Connecting, failure)
 			return
 		}
-		// The function closes the connection and sets no deadline, because the set-up sets deadlines of
-		// its own.
+		// If ctx ends, the function closes the connection. It does not set a deadline instead, because
+		// the set-up sets deadlines of its own.
 		stop := context.AfterFunc(ctx, func() { tcp.Close() })
 		reply, ev := c.ask(tcp, revision, private)
 		stop()
@@ -123,7 +123,7 @@ func (c *conn) ask(tcp *net.TCPConn, revision uint8, private []byte) (iwarp.Setu
 	return reply, nil
 }
 
-// answered establishes the connection that the peer has accepted.
+// A call of answered establishes the connection that the peer has accepted.
 func (c *conn) answered(tcp *net.TCPConn, reply iwarp.Setup) {
 	c.dev.HW.Mu.Lock()
 	if c.State != softnic.Connecting {

@@ -22,7 +22,7 @@ type Device struct {
 // host returns the local address of a listener, or of an attempt that is not connected yet.
 func (d *Device) host() netip.Addr { return d.HW.Attr.Info.Addr }
 
-// unlist removes the link from those with a socket.
+// unlist removes the link from Device.links, which holds the links that have a socket.
 func (d *Device) unlist(l *link) {
 	d.HW.Mu.Lock()
 	defer d.HW.Mu.Unlock()

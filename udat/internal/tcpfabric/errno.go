@@ -9,9 +9,9 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// short adds ErrResources to an error that means that the process or host has run out of files or
-// memory. It adds ErrAddrInvalid to an error that means that the host cannot use the address. It
-// returns any other error as it is.
+// A call of short adds ErrResources to an error that means that the process or host has run out of
+// files or memory. It adds ErrAddrInvalid to an error that means that the host cannot use the
+// address. It returns any other error as it is.
 func short(err error) error {
 	switch {
 	case isOf(err, syscall.EMFILE):

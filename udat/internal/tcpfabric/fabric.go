@@ -5,9 +5,9 @@
 // The device "tcp" uses all addresses of the host. The device "tcp:ADDRESS" uses only that address.
 // No other name opens a device. A service point is a TCP listener. A connection is a TCP
 // connection, which carries MPA's set-up (setup.go) and then frames. Two ends of this fabric
-// recognize each other in the set-up. Between them all operations work that the device's attributes
-// promise. With another peer only the operations of iWARP work, and a post of any other operation
-// returns an error.
+// recognize each other in the set-up. Two such ends can use all operations that the device's
+// attributes promise. With another peer only the operations of iWARP work, and a post of any other
+// operation returns an error.
 //
 // A queue pair's link (link.go, link_work.go) has a transmitting half (tx*.go) and a receiving half
 // (rx*.go). The files link_work.go and rx_read.go call the files of both halves, and are not called

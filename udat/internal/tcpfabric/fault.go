@@ -6,8 +6,8 @@ import (
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 )
 
-// statusOf returns the status of a request that the peer has refused. The reason f is that of the
-// peer's terminate message.
+// statusOf returns the status of a request that the peer has refused. The parameter f is the reason
+// in the peer's terminate message.
 func statusOf(f iwarp.Fault) fabric.Status {
 	const layerAndType = 0xFF00
 	switch {

@@ -32,7 +32,8 @@ type hotSet struct {
 	ticks atomic.Uint32 // the value of polls at the last tick
 }
 
-// manyPolls is the number of polls between two events from which on the queue counts as polled.
+// A queue counts as polled if it was polled at least manyPolls times between two events of a
+// socket.
 const manyPolls = 4
 
 // setOf returns the set of a queue, which it creates the first time.
@@ -163,9 +164,10 @@ func (l *link) acknowledgeNow() {
 	}
 }
 
-// poll reads the socket. If nothing has come, poll sends the acknowledgement if it is still due:
-// the caller has sent no answer that carried it. poll also sends the acknowledgement if the link is
-// no longer hot, because no other poll follows then, and the socket's event finds nothing to read.
+// poll reads the socket. If nothing has come, poll sends an acknowledgement that is still due,
+// because no answer of the caller has carried it. poll also sends such an acknowledgement if the
+// link is no longer hot, because no other poll follows then, and the socket's event finds nothing
+// to read.
 func (s *hotSet) poll(l *link) bool {
 	got, _ := l.receive(true)
 	if !got || l.hot.Load() != s {
@@ -175,7 +177,8 @@ func (s *hotSet) poll(l *link) bool {
 }
 
 // warm counts an event of the socket, and makes the link hot after two events. The parameter waited
-// has an entry for each of the link's completion queues: whether a brief Wait was under way.
+// has an entry for each of the link's completion queues, which says whether a brief Wait was under
+// way.
 func (l *link) warm(waited [2]bool) {
 	if !pollable || !l.live.Load() || !l.qp.Connected() || l.hot.Load() != nil && !l.byWait.Load() {
 		return
@@ -304,10 +307,10 @@ func (l *link) readable(end bool) (more bool) {
 
 func (l *link) writable() { l.run() }
 
-// rest acknowledges what has been received. If a caller polls, or if a receive has completed for a
-// caller that waits, it leaves the acknowledgement to that caller's answer or next poll, or to the
-// next tick. A write without a receive does not wake a caller that waits, so rest acknowledges it
-// at once.
+// The method rest acknowledges the requests that have been received. If a caller polls, or if a
+// receive has completed for a caller that waits, the acknowledgement is sent later: with that
+// caller's answer, at its next poll, or at the next tick. A write that completes no receive does
+// not wake a caller that waits, so it is acknowledged at once.
 func (l *link) rest() {
 	switch {
 	case l.hot.Load() != nil && !l.byWait.Load():

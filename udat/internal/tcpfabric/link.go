@@ -30,8 +30,8 @@ func (t *turn) run() {
 
 // link is the transport of a queue pair: the stream of frames of its only connection.
 //
-// The transmitting half (tx) belongs to the goroutine that has the turn. The receiving half (rx) is
-// guarded by QP.In. The halves exchange information by the atomic fields.
+// The transmitting half (tx) belongs to the goroutine that runs link.work. QP.In guards the
+// receiving half (rx). The halves exchange information by the atomic fields.
 type link struct {
 	turn
 	qp *softnic.QP
@@ -111,8 +111,8 @@ func linkOf(q *softnic.QP) *link { return q.Link().(*link) }
 
 func (l *link) Wake() { l.run() }
 
-// Failed starts the flush. But if rx itself has failed the queue pair, the caller of rx starts the
-// flush later.
+// Failed starts the flush of the queue pair. But while the receiving half (rx) is at work, it does
+// nothing: the caller of the receiving half starts the flush afterwards.
 func (l *link) Failed() {
 	if !l.inside.Load() {
 		l.run()
@@ -139,14 +139,15 @@ func (l *link) waitFirst() {
 	})
 }
 
-// depart disconnects: it fails the queue pair and makes the goroutine with the turn end the stream.
+// depart disconnects: it fails the queue pair, and makes the goroutine that runs link.work end the
+// stream.
 func (l *link) depart() {
 	l.leaving.Store(true)
 	l.qp.Fail()
 	l.run()
 }
 
-// kill makes the goroutine with the turn close the socket.
+// kill makes the goroutine that runs link.work close the socket.
 func (l *link) kill() {
 	l.killed.Store(true)
 	l.run()

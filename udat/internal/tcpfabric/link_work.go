@@ -14,8 +14,8 @@ func newLink(q *softnic.QP) softnic.Link {
 	return l
 }
 
-// work is the step of the link's turn. It completes requests that are done, and sends what can be
-// sent.
+// work is the function that the link's turn runs in one goroutine at a time. It completes requests
+// that are done, and sends what can be sent.
 func (l *link) work() {
 	q := l.qp
 	if q.Connected() && l.live.Load() {
@@ -41,7 +41,7 @@ func (l *link) work() {
 	}
 }
 
-// serve is the part of work for a connected queue pair.
+// The method work calls serve if the queue pair is connected.
 func (l *link) serve() {
 	if l.starved.Load() != fed {
 		l.feed()
@@ -103,7 +103,7 @@ func (l *link) push() bool {
 	return (!t.empty() || l.fill()) && !t.cut && l.flushBatch()
 }
 
-// wants reports whether there may be something to send.
+// A call of wants reports whether there may be something to send.
 func (l *link) wants() bool {
 	t := &l.tx
 	return !t.empty() || t.next != l.qp.Sends().Tail() || t.begun || l.served.Load() != t.pushed.Load() || t.ready ||
@@ -128,8 +128,9 @@ func (l *link) fill() bool {
 	return len(t.parts) > 0
 }
 
-// over does nothing until the peer has ended its stream. Then it completes the requests that are
-// done, and tells the connection, once, that the peer has left.
+// A call of over checks whether the peer has ended its stream. The first call that finds this
+// completes the requests that are done, and tells the connection that the peer has left. All other
+// calls do nothing.
 func (l *link) over() {
 	if e := l.end.Load(); e != nil && !l.eof {
 		l.eof = true
@@ -142,7 +143,7 @@ func (l *link) over() {
 	}
 }
 
-// shut closes the socket. Only the goroutine with the turn may call it.
+// shut closes the socket. Only the goroutine that runs link.work may call it.
 func (l *link) shut() {
 	l.cool()
 	l.qp.In.Lock()

@@ -92,8 +92,8 @@ func (x *rx) message() iwarp.Fault {
 	return fine
 }
 
-// take gets a receive for a send or for immediate data. If there is no receive, a peer of this
-// library has to wait for one.
+// take gets a receive for a send or for immediate data. If there is no receive, a peer that uses
+// this library has to wait for one, and any other peer gets a fault.
 func (x *rx) take(l *link) iwarp.Fault {
 	h := &x.h
 	if !x.open {
@@ -208,15 +208,15 @@ func (x *rx) finish(l *link) {
 	}
 }
 
-// An acknowledgement is sent at the latest after this many requests or bytes. A write and its
+// After this many requests or bytes without an acknowledgement, one is due. A write and its
 // immediate data are one request here.
 const (
 	ackRequests = 2 // a single request is acknowledged by the program's answer
 	ackBytes    = 512 << 10
 )
 
-// executed counts a request of the peer as executed. It makes an acknowledgement due if ackRequests
-// or ackBytes are reached.
+// A call of executed counts a request of the peer as executed. It makes an acknowledgement due if
+// ackRequests or ackBytes are reached.
 func (x *rx) executed(l *link) {
 	n := l.executed.Load() + 1
 	l.executed.Store(n)
@@ -276,7 +276,7 @@ func (x *rx) atomicRequest(l *link) iwarp.Fault {
 	return x.push(l, &a)
 }
 
-// depth reports whether the peer may have one more read or atomic that awaits its answer.
+// A call of depth reports whether the peer may have one more read or atomic that awaits its answer.
 func (x *rx) depth(l *link) bool {
 	return l.tx.pushed.Load()-l.served.Load() < uint64(len(l.tx.pending))
 }
@@ -292,7 +292,7 @@ func (x *rx) push(l *link, a *answer) iwarp.Fault {
 	return fine
 }
 
-// asked returns the oldest read or atomic that awaits its answer.
+// A call of asked returns the oldest read or atomic that awaits its answer.
 func (x *rx) asked(l *link) *ask { return &l.asks[(l.answered.Load()+1)%uint64(len(l.asks))] }
 
 // answer checks the peer's answer to the oldest read or atomic in flight. If it is the answer to an
@@ -340,8 +340,8 @@ func (x *rx) atomicAnswer(l *link, a *ask) iwarp.Fault {
 	return fine
 }
 
-// acknowledged records how many requests the peer has executed. It returns false if the number is
-// impossible.
+// A call of acknowledged records how many requests the peer has executed. It returns false if the
+// number is impossible.
 func (l *link) acknowledged(executed uint64) bool {
 	if executed < l.acked.Load() || executed > l.issued.Load() {
 		return false

@@ -27,7 +27,7 @@ const (
 // library.
 const rejectMarker = "\x02\x00\x02\x00"
 
-// rejected returns the event for a reply that rejects the request.
+// A call of rejected returns the event for a reply that rejects the request.
 func rejected(reply *iwarp.Setup) *fabric.ConnEvent {
 	data, marked := bytes.CutPrefix(reply.Private, []byte(rejectMarker))
 	switch {
@@ -87,13 +87,14 @@ func (d *Device) wantsCRC(c *net.TCPConn) bool {
 	return leaves(c)
 }
 
-// leaves reports whether what is sent on the connection may leave this host.
+// A call of leaves reports whether the bytes that are sent on the connection may leave this host.
 func leaves(c *net.TCPConn) bool {
 	return between(addrOf(c.LocalAddr()).Addr(), addrOf(c.RemoteAddr()).Addr())
 }
 
-// between reports whether bytes between two addresses may leave this host: the addresses differ and
-// the remote one is no loopback address. It does not check whether this host has both addresses.
+// A call of between reports whether bytes that are sent from one address to another may leave this
+// host. They may if the addresses differ and the remote address is no loopback address. The call
+// does not check whether this host has both addresses.
 func between(local, remote netip.Addr) bool { return !remote.IsLoopback() && local != remote }
 
 func addrOf(a net.Addr) netip.AddrPort {

@@ -14,11 +14,11 @@ import (
 var errNoPages = fmt.Errorf("memory of this process that was to be sent cannot be read: it was unmapped, or its file "+
 	"is shorter now: %w", syscall.EFAULT)
 
-// tx is the transmitting half of a link. The goroutine with the turn owns it. Frames are put into a
-// batch, as parts, and one system call writes the parts of the batch. Headers, trailers and short
-// payload are copied to stage. Long payload is written directly from its memory, which is pinned
-// only during the write. With checksums all payload is copied to stage, so that the checksum is
-// that of the bytes that are sent.
+// tx is the transmitting half of a link. The goroutine that runs link.work owns it. Frames are put
+// into a batch, as parts, and one system call writes the parts of the batch. Headers, trailers and
+// short payload are copied to stage. Long payload is written directly from its memory, which is
+// pinned only during the write. With checksums all payload is copied to stage, so that the checksum
+// is that of the bytes that are sent.
 type tx struct {
 	stage   []byte
 	lent    *[]byte // the pool's buffer that stage uses; nil while the batch is empty
@@ -92,7 +92,7 @@ func (t *tx) borrow() {
 	t.stage = (*t.lent)[:0]
 }
 
-// tidy returns the stage to the pool if the batch is written.
+// tidy returns the stage to the pool if the whole batch has been written.
 func (t *tx) tidy() {
 	if t.empty() && t.lent != nil {
 		t.stage = nil
@@ -209,8 +209,8 @@ func (l *link) putControl(c iwarp.Control, value uint64) {
 	l.frame(&h, part{})
 }
 
-// frame puts a frame into the batch, with the payload that p names. It returns an error status if
-// the payload can no longer be read.
+// A call of frame puts a frame into the batch, with the payload that p names. It returns an error
+// status if the payload can no longer be read.
 func (l *link) frame(h *iwarp.Header, p part) (st fabric.Status) {
 	t := &l.tx
 	from := len(t.stage)
@@ -261,7 +261,7 @@ func (l *link) frame(h *iwarp.Header, p part) (st fabric.Status) {
 
 const lengthSize = 2 // of a frame's length field
 
-// setup puts a frame of the set-up into the batch.
+// A call of setup puts a frame of the set-up into the batch.
 func (t *tx) setup(frame []byte) {
 	from := len(t.stage)
 	t.stage = append(t.stage, frame...)

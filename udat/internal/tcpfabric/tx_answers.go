@@ -27,8 +27,8 @@ type answer struct {
 	value   uint64 // the old value, for an atomic
 }
 
-// answer puts the oldest answer into the batch, or as much of it as there is room for, and reports
-// whether another message may follow.
+// A call of answer puts the oldest answer into the batch, or as much of it as there is room for,
+// and reports whether another message may follow.
 func (l *link) answer() bool {
 	t := &l.tx
 	served := l.served.Load()
@@ -65,8 +65,8 @@ func (l *link) answer() bool {
 	return true
 }
 
-// controls puts the control messages that are due into the batch. It returns true if it has left
-// out an acknowledgement that is due, because the next Send can carry it.
+// A call of controls puts the control messages that are due into the batch. It returns true if it
+// has left out an acknowledgement that is due, because the next Send can carry it.
 func (l *link) controls() (owes bool) {
 	t := &l.tx
 	if !l.own {
@@ -75,8 +75,9 @@ func (l *link) controls() (owes bool) {
 	if l.held.Load() {
 		l.hold()
 	}
-	// ackNow and starved are read before executed. A request that is executed between the two reads
-	// sets ackNow again. While a request waits for a receive, no later request is executed.
+	// The fields ackNow and starved are loaded before the field executed. A request that is executed
+	// between these loads sets ackNow again. While a request waits for a receive, no later request is
+	// executed.
 	now, starves := l.ackNow.Swap(false), l.starved.CompareAndSwap(hungry, waiting)
 	executed := l.executed.Load()
 	switch {

@@ -17,7 +17,7 @@ type ask struct {
 }
 
 // requestsNext reports whether there is a next request that may be sent now. It does not check
-// whether the request must wait for earlier reads; mayBegin does.
+// whether the request must wait for earlier reads: mayBegin checks that.
 func (l *link) requestsNext() bool {
 	t := &l.tx
 	return l.greeted.Load() && !l.held.Load() && !t.stuck && !t.open && t.next != l.qp.Sends().Tail()
@@ -33,8 +33,8 @@ func (l *link) sendsNext() bool {
 	return s.WR.Opcode == fabric.OpSend && (l.tx.begun || s.Due.IsZero() && l.mayBegin(s))
 }
 
-// requests puts the next request into the batch, or as much of it as there is room for, and reports
-// whether another request may follow.
+// A call of requests puts the next request into the batch, or as much of it as there is room for,
+// and reports whether another request may follow.
 func (l *link) requests() bool {
 	t := &l.tx
 	if !l.requestsNext() {
@@ -83,8 +83,8 @@ func (l *link) mayBegin(s *softnic.Slot) bool {
 	return !softnic.Sinks(s.WR.Opcode) || out == 0 || under < uint64(out)
 }
 
-// delay reports whether a request that Faults.Delay has delayed must still wait until the time due.
-// If so, it makes a timer run the link at that time.
+// A call of delay reports whether a request that Faults.Delay has delayed must still wait until the
+// time due. If so, it makes a timer run the link at that time.
 func (l *link) delay(due time.Time) bool {
 	wait := time.Until(due)
 	if wait <= 0 {
@@ -98,8 +98,8 @@ func (l *link) delay(due time.Time) bool {
 	return true
 }
 
-// local handles a request that needs no message, or that must fail without one. It returns the
-// status of such a request and true. For any other request it returns false.
+// A call of local handles a request that needs no message, or that must fail without one. It
+// returns the status of such a request and true. For any other request it returns false.
 func (l *link) local(s *softnic.Slot) (fabric.Status, bool) {
 	if st, hit := l.qp.Device().Faults.FailsNow(); hit {
 		return st, true
@@ -164,8 +164,8 @@ func (l *link) askFor(s *softnic.Slot) {
 	l.frame(&h, part{})
 }
 
-// payload puts frames of a send or a write into the batch. It reports whether all frames of the
-// request have been put into batches now.
+// A call of payload puts frames of a send or a write into the batch. It reports whether all frames
+// of the request have been put into batches now.
 func (l *link) payload(s *softnic.Slot, m *mark) bool {
 	t, wr := &l.tx, &s.WR
 	h := iwarp.Header{Op: opcode(wr), MSN: t.sends}

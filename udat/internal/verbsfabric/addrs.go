@@ -103,9 +103,9 @@ func (p *port) owns(ch *cverbs.EventChannel, addr netip.Addr) bool {
 	return id.BindAddr(netip.AddrPortFrom(addr, 0)) == nil && id.Device() == p.device && id.Port() == p.num
 }
 
-// sourceFor returns the local address for a destination. It is of the destination's IP family. If
-// the port has addresses of this family on several interfaces, the host's routes decide which one
-// it is.
+// sourceFor returns the local address for a destination. This address is of the destination's IP
+// family. If the port has addresses of this family on several interfaces, the host's routes choose
+// the interface.
 func (p *port) sourceFor(dst netip.Addr) (netip.Addr, bool) {
 	fits := func(a netip.Addr) bool { return a.Is4() == dst.Is4() && (a.Zone() != "") == dst.IsLinkLocalUnicast() }
 	if i := slices.IndexFunc(p.addrs, fits); i >= 0 {

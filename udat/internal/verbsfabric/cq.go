@@ -103,8 +103,8 @@ func (q *cq) Resize(depth int) error {
 	return errmap.Wrap(q.v.Resize(depth))
 }
 
-// resizes reports whether the device can resize a completion queue. The first call finds out by
-// resizing a queue.
+// A call of resizes reports whether the device can resize a completion queue. The first call finds
+// out by resizing a queue.
 func (d *device) resizes() bool {
 	d.resizeOnce.Do(func() {
 		if v, err := d.ctx.CreateCQ(1, nil, 0); err == nil {

@@ -93,8 +93,8 @@ func forget[V comparable, O any](d *device, objects map[V]O, v V) {
 	d.mu.Unlock()
 }
 
-// own returns o if o is an object of this package. If o is a decorator of such an object, own
-// returns the object that o decorates. It returns false for any other object.
+// A call of own returns o if o is an object of this package. If o is a decorator of such an object,
+// it returns the object that o decorates. For any other object it returns false.
 func own[T any](o any) (T, bool) {
 	if o, ok := o.(interface{ Own() any }); ok {
 		t, ok := o.Own().(T)
@@ -111,8 +111,8 @@ func (d *device) Context() *cverbs.Context { return d.ctx }
 
 func (d *device) Attr() fabric.Attr { return d.attrs }
 
-// Close closes the device. It destroys lingering connections at once, and rejects unanswered
-// requests.
+// Close closes the device. It destroys at once the closed connections that still wait for the
+// peer's answer, and rejects unanswered requests.
 func (d *device) Close() error {
 	if err := d.conns.Shut(); err != nil {
 		return err

@@ -317,7 +317,7 @@ func (q *qp) Connect(id *cverbs.CMID, in, out uint8) (moved bool, err error) {
 	return true, nil
 }
 
-// Connected records that the driver has moved the queue pair (iWARP).
+// Connected is called when an iWARP driver has moved the queue pair to RTS. It records this.
 func (q *qp) Connected() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -200,7 +200,7 @@ func (e *end) failAccept() {
 	}
 }
 
-// noEvent checks that no connection event comes within the time grace.
+// noEvent checks that no connection event comes for as long as the constant grace says.
 func (e *end) noEvent() {
 	e.t.Helper()
 	select {
@@ -289,7 +289,7 @@ func (n *node) join(a, b *end) {
 	assert.NilError(n.t, s.Close())
 }
 
-// seg is a segment of the end's memory.
+// seg returns n bytes of the end's memory, from offset off on, as a segment.
 func (e *end) seg(off, n int) fabric.SGE {
 	return fabric.SGE{Addr: e.addr(off), Length: uint32(n), LKey: e.mr.LKey()}
 }
@@ -372,7 +372,7 @@ func awaitOne(t *testing.T, cq fabric.CQ, id uint64, status fabric.Status) fabri
 	return wc
 }
 
-// awaitNone checks that no completion comes within the time grace.
+// awaitNone checks that no completion comes for as long as the constant grace says.
 func awaitNone(t *testing.T, cq fabric.CQ) {
 	t.Helper()
 	if wcs, err := await(cq, 1, grace); err == nil {
@@ -397,7 +397,7 @@ func (n *node) asyncEvent(want fabric.AsyncKind) fabric.AsyncEvent {
 	}
 }
 
-// together runs f in n goroutines and waits for them.
+// A call of together runs f in n goroutines and waits for them.
 func together(n int, f func(i int)) {
 	var wg sync.WaitGroup
 	for i := range n {

@@ -66,7 +66,7 @@ func testFlushUnconnected(t *testing.T, cfg Config) {
 	flushed(t, e.scq, 1)
 }
 
-// flushed waits until requests 0 to n-1 have completed as flushed, in order.
+// A call of flushed waits until requests 0 to n-1 have completed as flushed, in order.
 func flushed(t *testing.T, cq fabric.CQ, n int) {
 	t.Helper()
 	for i, wc := range complete(t, cq, n) {

@@ -12,7 +12,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// soon returns a deadline: the time that is d from now.
+// A call of soon returns a deadline: the time that is d from now.
 func soon(d time.Duration) time.Time { return time.Now().Add(d) }
 
 func testCQWait(t *testing.T, cfg Config) {
@@ -120,7 +120,7 @@ func testCQResize(t *testing.T, cfg Config) {
 	exchange(a, b)
 }
 
-// Close of an object that others use returns ErrInUse, and the object still works.
+// Close of an object that other objects use returns ErrInUse, and the object still works.
 func testInUse(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	a, b := n.pair(settings{})

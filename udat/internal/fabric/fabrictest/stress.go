@@ -177,7 +177,7 @@ func count() resources {
 	return resources{runtime.NumGoroutine(), len(files)}
 }
 
-// settled waits until the process uses no more resources than the parameter before says.
+// A call of settled waits until the process uses no more resources than the parameter before says.
 func settled(t *testing.T, before resources, limit time.Duration) {
 	t.Helper()
 	deadline := soon(limit)

@@ -199,7 +199,7 @@ func (s *Script) edit(change func([]*Rule) []*Rule) {
 	s.rules.Store(&rules)
 }
 
-// applies reports whether the rule applies to a call, and counts the call if it does.
+// A call of applies reports whether the rule applies to a call, and counts the call if it does.
 func (r *Rule) applies(call Call, object any, arg int) bool {
 	c := &r.calls
 	switch {

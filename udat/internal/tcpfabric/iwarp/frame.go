@@ -20,8 +20,8 @@ func SegmentLimit(mss int) int {
 }
 
 // PayloadLimit returns how much payload a segment of op can have, if the segment has at most limit
-// bytes and its frame has no padding. All segments of a message except the last should have as much
-// payload.
+// bytes and its frame has no padding. All segments of a message except the last should have exactly
+// this much payload.
 func PayloadLimit(op Opcode, limit int) int {
 	return limit - (lengthSize+limit)%4 - ddpSize(op)
 }

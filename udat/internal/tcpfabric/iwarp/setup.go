@@ -51,8 +51,8 @@ type Setup struct {
 	Busy     bool  // the library rejects, not the program; only in an extended reply
 
 	// Enhanced says that the frame has the fields below, up to ReadyRead (revision 2 only). A reply
-	// to an enhanced request must be enhanced, and no other reply may be, because soft-iWARP does
-	// not check whether a reply is enhanced. This also holds for replies that reject.
+	// must be enhanced if its request is enhanced, and must not be enhanced otherwise, because
+	// soft-iWARP does not check whether a reply is enhanced. This also holds for replies that reject.
 	Enhanced   bool
 	In, Out    uint16 // largest numbers of reads and atomics that the sender serves and starts, at most MaxDepth
 	PeerToPeer bool   // both ends may send first: the initiator's first frame is a ready message

@@ -49,8 +49,7 @@ type QP interface {
 	// Connect moves the queue pair through RTR to RTS with the path of id. It also reports whether the
 	// queue pair has left INIT, which may be so even after an error.
 	Connect(id *cverbs.CMID, in, out uint8) (moved bool, err error)
-	// Connected records that the driver itself has moved the queue pair to RTS, as iWARP drivers
-	// do.
+	// Connected is called when the driver itself has moved the queue pair to RTS, as iWARP drivers do.
 	Connected()
 	// SetError moves the queue pair to the error state.
 	SetError() error

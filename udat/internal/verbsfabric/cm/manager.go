@@ -75,8 +75,8 @@ func (m *Manager) IsShut() bool {
 	return m.closed
 }
 
-// Close ends the event goroutine. It destroys lingering connections at once, and rejects unanswered
-// requests.
+// Close ends the event goroutine. It destroys at once the closed connections that still wait for
+// the peer's answer, and rejects unanswered requests.
 func (m *Manager) Close() error {
 	m.stop()
 	m.done.Wait()
@@ -130,7 +130,7 @@ func (m *Manager) remove(c handler) {
 	m.mu.Unlock()
 }
 
-// owned returns the connections that their owners have not closed.
+// A call of owned returns the connections that their owners have not closed.
 func (m *Manager) owned() []handler {
 	m.mu.Lock()
 	defer m.mu.Unlock()

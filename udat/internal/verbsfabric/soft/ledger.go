@@ -53,9 +53,9 @@ func (l *ledger) settle(wc *fabric.WC) {
 	}
 }
 
-// take removes requests from the ledger, oldest first, and appends their completions to out. It
-// stops at the first request that is not done. If all is true, take does not stop there, and
-// reports the requests that are not done as flushed.
+// take removes requests from the ledger, oldest first, and appends their completions to out. If the
+// parameter all is false, take stops at the first request that is not done. If it is true, take
+// removes all requests, and reports those that are not done as flushed.
 func (l *ledger) take(out []fabric.WC, all bool) []fabric.WC {
 	for ; l.head != l.tail; l.head++ {
 		e := l.at(l.head)
@@ -179,7 +179,7 @@ func (a *account) close() {
 	a.rcq.remove(a)
 }
 
-// refused reports whether an error means that the device has not accepted the request.
+// A call of refused reports whether an error means that the device has not accepted the request.
 func refused(err error) bool {
 	return errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.EINVAL) || errors.Is(err, cverbs.ErrClosed)
 }
@@ -285,7 +285,7 @@ func (t *tally) remove(a *account) {
 	}
 }
 
-// ended records that the device has finished flushing a queue pair.
+// A call of ended records that the device has finished flushing a queue pair.
 func (t *tally) ended(a *account) {
 	t.mu.Lock()
 	if t.accounts[a.num] == a {
