@@ -273,7 +273,7 @@ func ran(proofs map[string]proof) map[string]bool {
 	return list
 }
 
-// keepOthers copies from an earlier table the proofs on fabrics that have not run.
+// keepOthers adds the proofs of an earlier table for those fabrics that have not run this time.
 func keepOthers(proofs, before map[string]proof) {
 	have := ran(proofs)
 	for id, p := range before {

@@ -121,8 +121,9 @@ func (r *round) answers() error {
 	return nil
 }
 
-// disturb returns the function of a scenario: it runs a command on one of the two hosts, and after
-// the time d a second command, undo, on the same host. In even rounds the host is this one.
+// disturb returns the function of a scenario: it runs a command on one of the two hosts. After the
+// time d it runs the command undo on the same host. In even rounds it runs both commands on this
+// host.
 func disturb(command, undo string, d time.Duration) func(*round) error {
 	return func(r *round) error {
 		if err := r.mayEnd(); err != nil {

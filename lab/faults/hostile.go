@@ -41,7 +41,7 @@ func newSide(device, name string) (*side, error) {
 	return s, err
 }
 
-// close closes the adapter with whatever it has.
+// close closes the adapter and frees the objects that it still has.
 func (s *side) close() error {
 	if s == nil {
 		return nil
@@ -406,13 +406,14 @@ func windows(k *attack) error {
 	return k.rmr.Free()
 }
 
-// longSends sends messages that are one byte longer than the receive.
+// longSends sends messages that are one byte longer than the memory of the receive.
 func longSends(k *attack) error {
 	for _, n := range []int{1, 100, 2000} {
 		if err := k.connected(); err != nil {
 			return err
 		}
-		// The receive covers n bytes in the middle of the region. The Send may change them and no others.
+		// The receive covers n bytes in the middle of the region. The Send may change only these
+		// bytes.
 		m, err := newMemory(k.v.ia, k.v.pz, "receive", regionSize, udat.PrivLocalRead|udat.PrivLocalWrite)
 		if err != nil {
 			return err
@@ -466,7 +467,7 @@ func noReceive(k *attack) error {
 	return err
 }
 
-// atOnce connects and disconnects at once, again and again.
+// atOnce repeatedly connects, and disconnects at once.
 func atOnce(k *attack) error {
 	for range 10 {
 		if err := k.connected(); err != nil {
@@ -482,8 +483,8 @@ func atOnce(k *attack) error {
 	return nil
 }
 
-// randomOperations posts operations with keys and addresses around those of the grant. Only the
-// grant may change.
+// randomOperations posts operations whose keys and addresses are near those of the granted memory.
+// Only the granted memory may change.
 func randomOperations(k *attack) error {
 	private, t, err := k.region("beside the grant", k.v.pz, udat.PrivLocalRead)
 	if err != nil {
@@ -541,7 +542,7 @@ func randomOperations(k *attack) error {
 	if err := errors.Join(private.check(), k.granted.check()); err != nil {
 		return err
 	}
-	// The attacker may read and write the grant: restore both regions.
+	// The attacker may read and write the granted memory: restore both regions.
 	set(k.granted.buf, secretByte)
 	set(k.a.mem.buf, emptyByte)
 	return nil

@@ -169,8 +169,8 @@ func longMessages(how string, size int, n uint64, mayBreak bool) func(*round) er
 	}
 }
 
-// send sends n messages. If the connection ends before, it returns the event of the end, and the
-// number of messages that had completed.
+// send sends n messages. If the connection ends earlier, it returns the event that reports the end,
+// and the number of messages that had completed.
 func (l *longEnd) send(n uint64) (done uint64, end udat.EventNumber, err error) {
 	failed := false
 	for sent := uint64(0); done < n; {

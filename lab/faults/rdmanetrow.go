@@ -30,8 +30,7 @@ var (
 	seldom = map[string][2]int{"loop": {4, 50}, "tcp": {4, 50}, "rxe": {2, 20}, "siw": {2, 10}}
 )
 
-// withMem returns a copy of rounds, which contains numbers of rounds for kinds of fabric, with an
-// entry for the kind mem.
+// withMem returns a copy of the map rounds, to which it adds an entry for the kind of fabric mem.
 func withMem(mem, memLong int, rounds map[string][2]int) map[string][2]int {
 	all := map[string][2]int{"mem": {mem, memLong}}
 	for kind, n := range rounds {

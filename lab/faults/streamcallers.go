@@ -57,7 +57,7 @@ func runMany(n, atOnce int, f func(i int) error) error {
 	return nil
 }
 
-// endingDials dials with contexts that end about when the dial succeeds.
+// endingDials dials with contexts that end at about the time at which the dial succeeds.
 func endingDials(r *round, s *echoServer) error {
 	began := time.Now()
 	for range 5 {
