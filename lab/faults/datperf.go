@@ -57,9 +57,9 @@ func datperfRun(ctx context.Context, device, addr string, d time.Duration, onBeg
 	return err
 }
 
-// serveDatperf is the main function of a process with a datperf server and a proper client of it.
-// Both are in one process, because mem0 reaches no other process. It reads orders, one in each
-// line, and answers each with a line.
+// serveDatperf is the main function of a process with a datperf server and a proper client of this
+// server. Both are in one process, because mem0 reaches no other process. It reads orders, one in
+// each line, and answers each with a line.
 func serveDatperf(device string) error {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

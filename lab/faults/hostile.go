@@ -229,7 +229,7 @@ func (k *attack) tryBoth(what string, context uint32, address uint64, n int) err
 	return k.try(what, true, context, address, n)
 }
 
-// region registers a new region of the victim, of which no byte may change.
+// region registers a new region of the victim. No byte of this region may change.
 func (k *attack) region(name string, pz *udat.PZ, priv udat.MemPriv) (*memory, udat.RMRTriplet, error) {
 	m, err := newMemory(k.v.ia, pz, name, regionSize, priv)
 	if err != nil {
@@ -340,8 +340,8 @@ func otherRegions(k *attack) error {
 		k.tryBoth("the key of a freed region", gone.RMRContext, gone.TargetAddress, 8))
 }
 
-// bind binds the window to part of a region without remote rights, and returns the triplet of the
-// window.
+// bind binds the window to a part of a region that has no remote rights, and returns the triplet of
+// the window.
 func (k *attack) bind(m *memory, off, n int) (udat.RMRTriplet, error) {
 	if _, err := k.rmr.Bind(m.lmr.Triplet(off, n), udat.PrivRemoteWrite, k.v.ep, 2, udat.CompletionDefault); err != nil {
 		return udat.RMRTriplet{}, err

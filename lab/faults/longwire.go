@@ -13,8 +13,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// longEnd is one end of a connection of udat whose messages have many packets, as those of rdmanet
-// may have. It shows how the device handles them.
+// longEnd is one end of a udat connection with messages of many packets, as rdmanet may also send
+// them. Such a connection shows how the device handles long messages.
 type longEnd struct {
 	ia   *udat.IA
 	evd  *udat.EVD

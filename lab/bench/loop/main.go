@@ -44,7 +44,7 @@ type work struct {
 // run contains the results of a loop.
 type run struct {
 	samples []uint32 // ns
-	ops     uint64   // number of operations in the time of the field took, if there are no samples
+	ops     uint64   // if there are no samples: number of operations during the time took
 	took    time.Duration
 	allocs  float64 // allocations per operation
 }
