@@ -133,7 +133,7 @@ func (b *bench) pair(s *section) error {
 	return nil
 }
 
-// alone returns a series that runs the loop in C, in one process.
+// The method alone returns a series that runs the loop in C, in one process.
 func (b *bench) alone(latency bool, size int) series {
 	return series{inC, func() (float64, string, error) {
 		if latency {

@@ -262,7 +262,7 @@ func readTable(path string) (map[string]proof, error) {
 	return before, nil
 }
 
-// ran returns the set of fabrics that have proofs.
+// The function ran returns the set of fabrics that have proofs.
 func ran(proofs map[string]proof) map[string]bool {
 	list := map[string]bool{}
 	for _, p := range proofs {

@@ -91,9 +91,9 @@ func (t *tracer) run() error {
 	}
 }
 
-// enough reports whether the two least counts are equal, or there are 8 counts. In both cases
-// further regions would not change the result, and a region takes long: one step takes tens of
-// microseconds.
+// The function enough reports whether the two least counts are equal, or there are 8 counts. In
+// both cases further regions would not change the result, and a region takes long: one step takes
+// tens of microseconds.
 func enough(counts []count) bool {
 	if len(counts) < 2 || len(counts) >= 8 {
 		return len(counts) >= 8

@@ -70,7 +70,7 @@ func kernel(device string) baseline {
 	return b
 }
 
-// more returns a text with those figures of current that exceed the baseline.
+// The method more returns a text with those figures of current that exceed the baseline.
 func (b baseline) more(current baseline) string {
 	var list []string
 	for name, n := range current {

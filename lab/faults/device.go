@@ -8,7 +8,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// remove deletes the device of both ends under traffic. Afterwards the device comes back.
+// remove deletes the device of both ends while they exchange traffic. Afterwards it creates the
+// device again.
 func remove(r *round) error {
 	if err := r.mayEnd(); err != nil {
 		return err
@@ -45,7 +46,7 @@ func (r *round) deleteDevice() (undo func() error) {
 	}
 }
 
-// back waits until the device can be opened again.
+// The method back waits until the device can be opened again.
 func (r *runner) back() error {
 	for until := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		ia, err := udat.Open(r.device)

@@ -203,7 +203,7 @@ func (k *attack) succeed(read bool, context uint32, address uint64, n int) error
 	return nil
 }
 
-// try connects anew, posts one forbidden write or read, and expects its refusal.
+// try makes a new connection, posts one forbidden write or read, and expects its refusal.
 func (k *attack) try(what string, read bool, context uint32, address uint64, n int) error {
 	err := k.connected()
 	if err == nil {
@@ -531,7 +531,8 @@ func randomOperations(k *attack) error {
 				done = true
 			}
 		}
-		// A receive was used up: the connection begins anew, because a further Send would wait for ever.
+		// A receive was used up. A new connection is needed, because a further Send would wait for
+		// ever.
 		if ev, err := k.v.evd.Dequeue(); err == nil && ev.Number == udat.EventDTOCompletion {
 			up = false
 		}

@@ -296,7 +296,7 @@ func randomNotes(r *round, s *echoServer, p *rawPeer) error {
 
 const onlyItself = "its connection ends at both ends, with the reason; a proper client is served beside each"
 
-// quickly has the settings of a server that detects silent peers soon.
+// The variable quickly contains the settings of a server that detects silent peers soon.
 var quickly = rdmanet.ListenConfig{KeepAlive: 500 * time.Millisecond}
 
 var streamHostileRows = []scenario{
