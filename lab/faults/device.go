@@ -8,8 +8,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// remove deletes the device of both ends while they exchange traffic. Afterwards it creates the
-// device again.
+// remove deletes the device of both ends while they exchange traffic. The function that it stores
+// in r.undo creates the device again.
 func remove(r *round) error {
 	if err := r.mayEnd(); err != nil {
 		return err

@@ -531,8 +531,8 @@ func randomOperations(k *attack) error {
 				done = true
 			}
 		}
-		// A receive was used up. A new connection is needed, because a further Send would wait for
-		// ever.
+		// A receive was used up. So the next operation gets a new connection: a further Send would
+		// wait for ever.
 		if ev, err := k.v.evd.Dequeue(); err == nil && ev.Number == udat.EventDTOCompletion {
 			up = false
 		}
