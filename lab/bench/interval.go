@@ -15,11 +15,11 @@ const (
 )
 
 const (
-	// shown is the confidence of the intervals and verdicts on the page.
+	// The constant shown is the confidence of the intervals and verdicts on the page.
 	shown = 0.95
-	// enough is the confidence at which a figure needs no further round. It is greater than the
-	// confidence shown, because the intervals are computed again after each round: with many attempts,
-	// one is more often wrong than a single one.
+	// The constant enough is the confidence at which a figure needs no further round. It is greater
+	// than the confidence shown, because the intervals are computed again after each round, and
+	// each computation may yield a wrong interval by chance.
 	enough = 0.99
 )
 

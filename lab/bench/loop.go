@@ -10,8 +10,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// The series of the benchmark's part loop. inC is the program lab/loopdev/loopbench.c. The layers
-// are those that lab/bench/loop measures.
+// These are the series of the benchmark's part "loop". inC is the program lab/loopdev/loopbench.c.
+// The layers are those that lab/bench/loop measures.
 const inC = "C"
 
 var layers = []string{result.Cverbs, result.UDAT}
@@ -24,7 +24,7 @@ func bothLayers(peer string, atMost bool, goals [2]float64) (all []figure) {
 	return all
 }
 
-// loopTable describes a table of the benchmark's part loop.
+// loopTable describes a table of the benchmark's part "loop".
 type loopTable struct {
 	title, note, unit string
 	loop, value       string // the loop to run, and which of its figures to take

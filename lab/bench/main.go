@@ -141,7 +141,7 @@ func run(args []string) error {
 }
 
 // choose returns the parts with the given names. Without names it returns the parts that run by
-// default. Inside the guest, no part runs by default.
+// default. Inside a virtual machine (the guest), no part runs by default.
 func choose(names []string, inside bool) (todo []part, err error) {
 	var known []string
 	for _, p := range parts() {

@@ -54,7 +54,8 @@ func (b *bench) writePages() error {
 	return nil
 }
 
-// lines returns a line for each series of a table over size. The values of the lines are medians.
+// lines returns the lines of a plot over message size, one for each series of the table. Their
+// values are medians.
 func lines(t *table) (all []report.Line) {
 	for _, name := range t.Series {
 		l := report.Line{Name: name}
@@ -161,7 +162,7 @@ func figureRows(s *section) (rows [][]string) {
 }
 
 // sentences returns the five sentences at the beginning of the page: how many goals are met, and
-// the values by which a user chooses. If a part has not been measured, its sentence says so.
+// the most important latencies and rates. If a part has not been measured, its sentence says so.
 func sentences(d *document) []string {
 	count := map[string]int{}
 	total := 0

@@ -248,9 +248,9 @@ func (b *bench) writeRate(s size, name string) series {
 
 const perftestName = "perftest"
 
-// besidePerftest adds two tables over size, with columns for perftest, for the layers, and for the
-// series whose names are in others. It returns the rows of both tables in the order of sizes. The
-// rate of 64-byte writes has no goal here, because the part "loop" has a goal for it.
+// besidePerftest adds two tables with one row for each message size. The columns are perftest, the
+// layers, and the series whose names are in others. It returns the rows of both tables in the order
+// of sizes. The rate of 64-byte writes has no goal here, because the part "loop" has a goal for it.
 func (b *bench) besidePerftest(s *section, others ...string) (latencies, rates []*setting) {
 	names := append([]string{perftestName}, layers...)
 	columns := append(slices.Clip(names), others...)

@@ -68,24 +68,24 @@ func (b *bench) stream(argv []string, value string) (float64, string, error) {
 	return v, show(argv), err
 }
 
-// streamPing returns a series that measures a round trip and multiplies it by the argument part. If
-// part is 0.5, the series has the time of one direction.
-func (b *bench) streamPing(name, kind, device string, size int, part float64, flags ...string) series {
+// streamPing returns a series that measures a round trip and multiplies it by factor. If factor is
+// 0.5, the series has the time of one direction.
+func (b *bench) streamPing(name, kind, device string, size int, factor float64, flags ...string) series {
 	return series{name, func() (float64, string, error) {
 		v, line, err := b.stream(b.streamLine(device, kind, ping, size, flags...), "p50")
-		return v * part, line, err
+		return v * factor, line, err
 	}}
 }
 
-// streamRate returns a series that measures writes per second and multiplies them by the argument
-// each. If each is the size of a write, the series has bytes per second.
-func (b *bench) streamRate(name, kind, device string, size int, each float64, flags ...string) series {
+// streamRate returns a series that measures writes per second and multiplies them by factor. If
+// factor is the size of a write, the series has bytes per second.
+func (b *bench) streamRate(name, kind, device string, size int, factor float64, flags ...string) series {
 	return series{name, func() (float64, string, error) {
 		v, line, err := b.stream(b.streamLine(device, kind, write, size, flags...), "ns")
 		if err != nil {
 			return 0, line, err
 		}
-		return each * 1e9 / v, line, nil
+		return factor * 1e9 / v, line, nil
 	}}
 }
 
@@ -133,7 +133,7 @@ func (b *bench) pair(s *section) error {
 	return nil
 }
 
-// alone returns a series that runs the loop in C, in one process.
+// The method alone returns a series that runs the loop in C, in one process.
 func (b *bench) alone(latency bool, size int) series {
 	return series{inC, func() (float64, string, error) {
 		if latency {

@@ -262,7 +262,7 @@ func readTable(path string) (map[string]proof, error) {
 	return before, nil
 }
 
-// ran returns the set of fabrics that have proofs.
+// The function ran returns the set of fabrics that have proofs.
 func ran(proofs map[string]proof) map[string]bool {
 	list := map[string]bool{}
 	for _, p := range proofs {
@@ -273,7 +273,7 @@ func ran(proofs map[string]proof) map[string]bool {
 	return list
 }
 
-// keepOthers copies from an earlier table the proofs on fabrics that have not run.
+// keepOthers adds the proofs of an earlier table for those fabrics that have not run this time.
 func keepOthers(proofs, before map[string]proof) {
 	have := ran(proofs)
 	for id, p := range before {

@@ -65,7 +65,7 @@ func (r row) tolerance() (share, calls float64) {
 	return 0.03, 0.5
 }
 
-// peer reports whether the row is of code that is not ours, C or Go's net package. Such a row is
+// peer reports whether the row is of C code or of Go's net package, and not of godat. Such a row is
 // printed for comparison and not judged, because the compiler, the library and the load of the
 // machine determine its figures.
 func (r row) peer() bool { return r.layer == "C" || r.layer == "TCP" }

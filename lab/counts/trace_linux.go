@@ -91,9 +91,9 @@ func (t *tracer) run() error {
 	}
 }
 
-// enough reports whether the two least counts are equal, or there are 8 counts. In both cases
-// further regions would not change the result, and a region takes long: one step takes tens of
-// microseconds.
+// The function enough reports whether the two least counts are equal, or there are 8 counts. In
+// both cases further regions would not change the result, and a region takes long: one step takes
+// tens of microseconds.
 func enough(counts []count) bool {
 	if len(counts) < 2 || len(counts) >= 8 {
 		return len(counts) >= 8
@@ -136,7 +136,7 @@ func (t *tracer) resume() {
 
 // region steps through a region: from the breakpoint that the thread has just passed until the
 // thread is at the same breakpoint again. If the thread waits for a thread that is stopped, region
-// does not count this region. The stopped thread may have a lock, or Go's monitor may have asked
+// does not count this region. The stopped thread may hold a lock, or Go's monitor may have asked
 // the stepped thread to give up its processor just before everything stopped.
 func (t *tracer) region() error {
 	tid := t.at

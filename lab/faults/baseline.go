@@ -70,10 +70,10 @@ func kernel(device string) baseline {
 	return b
 }
 
-// more returns a text with those figures of the argument now that exceed the baseline.
-func (b baseline) more(now baseline) string {
+// The method more returns a text with those figures of current that exceed the baseline.
+func (b baseline) more(current baseline) string {
 	var list []string
-	for name, n := range now {
+	for name, n := range current {
 		limit := b[name]
 		if name == "threads" {
 			limit += threadSlack

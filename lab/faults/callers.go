@@ -17,8 +17,8 @@ import (
 
 // unitTests returns the function of a scenario that runs unit tests of packages. Each test is given
 // as folder:Test, and its test binary is in the folder that the flag -tests names. The tests must
-// pass on the device, and must not skip it. If a test skips only some subtests, the row names these
-// subtests.
+// pass on the device, and must not skip the device. If a test skips only some subtests, the row
+// names these subtests.
 func unitTests(tests []string) func(*round) error {
 	return func(r *round) error {
 		for _, test := range tests {

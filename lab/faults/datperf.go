@@ -23,18 +23,19 @@ import (
 )
 
 // Bounds of the memory of a server under abuse, in bytes. The server is started with the limit
-// datperfCases for the memory of cases. Everything else that clients make the server use must not
-// exceed datperfElse; SECURITY.md states this bound.
+// datperfCases for the memory of all cases, which are the measurements that clients ask for.
+// Everything else that clients make the server use must not exceed datperfElse; SECURITY.md states
+// this bound.
 const (
 	datperfCases = 64 << 20
 	datperfElse  = 32 << 20
 )
 
-// kept is how many KiB the Go runtime of a server may keep.
+// kept is the number of KiB that the Go runtime of a server may keep.
 var kept = 16 << 10
 
 // datperfRun runs a well-behaved client for the duration d, or for 100 iterations if d is 0. It
-// calls onBegin, unless nil, when the case starts.
+// calls onBegin, unless nil, when the measurement starts.
 func datperfRun(ctx context.Context, device, addr string, d time.Duration, onBegin func()) error {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -56,9 +57,9 @@ func datperfRun(ctx context.Context, device, addr string, d time.Duration, onBeg
 	return err
 }
 
-// serveDatperf is the main function of a process with a datperf server and a proper client of it.
-// Both are in one process, because mem0 reaches no other process. It reads orders, one in each
-// line, and answers each with a line.
+// serveDatperf is the main function of a process with a datperf server and a proper client of this
+// server. Both are in one process, because mem0 reaches no other process. It reads orders, one in
+// each line, and answers each with a line.
 func serveDatperf(device string) error {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -184,7 +185,8 @@ func (d *datperf) client(lines ...string) (*bufio.Reader, error) {
 var datperfHello = fmt.Sprintf(`{"kind":"hello","magic":"datperf","protocol":%d,"version":"v1","cases":9}`,
 	engine.Protocol)
 
-// datperfCase makes a case, passes it to edit, and returns the message of the edited case.
+// datperfCase makes a case, which describes a measurement. It passes the case to edit, and returns
+// the message that asks for the edited case.
 func datperfCase(edit func(*perf.Case)) string {
 	c := perf.Default()
 	edit(&c)

@@ -8,7 +8,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// remove deletes the device of both ends under traffic. Afterwards the device comes back.
+// remove deletes the device of both ends while they exchange traffic. The function that it stores
+// in r.undo creates the device again.
 func remove(r *round) error {
 	if err := r.mayEnd(); err != nil {
 		return err
@@ -45,7 +46,7 @@ func (r *round) deleteDevice() (undo func() error) {
 	}
 }
 
-// back waits until the device can be opened again.
+// The method back waits until the device can be opened again.
 func (r *runner) back() error {
 	for until := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		ia, err := udat.Open(r.device)
@@ -121,8 +122,9 @@ func (r *round) answers() error {
 	return nil
 }
 
-// disturb returns the function of a scenario: it runs a command on one of the two hosts, and after
-// the time d a second command, undo, on the same host. In even rounds the host is this one.
+// disturb returns the function of a scenario: it runs a command on one of the two hosts. After the
+// time d it runs the command undo on the same host. In even rounds it runs both commands on this
+// host.
 func disturb(command, undo string, d time.Duration) func(*round) error {
 	return func(r *round) error {
 		if err := r.mayEnd(); err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// Queues, as they appear in a cookie, which consists of the link, the queue and a serial number.
+// The numbers of the queues in a cookie. A cookie consists of the link, the queue and a serial
+// number.
 const (
 	requestQueue = 1
 	receiveQueue = 2
@@ -407,7 +408,7 @@ func (e *end) disconnect(flags udat.CloseFlags) {
 	<-done
 }
 
-// kill closes the adapter with everything alive and in use, as the end of a process does.
+// kill closes the adapter while all its objects are in use, as the end of a process does.
 func (e *end) kill() {
 	e.dead.Store(true)
 	e.must("IA.Close", e.ia.Close(udat.CloseAbrupt))

@@ -41,7 +41,7 @@ func newSide(device, name string) (*side, error) {
 	return s, err
 }
 
-// close closes the adapter with whatever it has.
+// close closes the adapter and frees the objects that it still has.
 func (s *side) close() error {
 	if s == nil {
 		return nil
@@ -203,7 +203,7 @@ func (k *attack) succeed(read bool, context uint32, address uint64, n int) error
 	return nil
 }
 
-// try connects anew, posts one forbidden write or read, and expects its refusal.
+// try makes a new connection, posts one forbidden write or read, and expects its refusal.
 func (k *attack) try(what string, read bool, context uint32, address uint64, n int) error {
 	err := k.connected()
 	if err == nil {
@@ -229,7 +229,7 @@ func (k *attack) tryBoth(what string, context uint32, address uint64, n int) err
 	return k.try(what, true, context, address, n)
 }
 
-// region registers a new region of the victim, of which no byte may change.
+// region registers a new region of the victim. No byte of this region may change.
 func (k *attack) region(name string, pz *udat.PZ, priv udat.MemPriv) (*memory, udat.RMRTriplet, error) {
 	m, err := newMemory(k.v.ia, pz, name, regionSize, priv)
 	if err != nil {
@@ -340,8 +340,8 @@ func otherRegions(k *attack) error {
 		k.tryBoth("the key of a freed region", gone.RMRContext, gone.TargetAddress, 8))
 }
 
-// bind binds the window to part of a region without remote rights, and returns the triplet of the
-// window.
+// bind binds the window to a part of a region that has no remote rights, and returns the triplet of
+// the window.
 func (k *attack) bind(m *memory, off, n int) (udat.RMRTriplet, error) {
 	if _, err := k.rmr.Bind(m.lmr.Triplet(off, n), udat.PrivRemoteWrite, k.v.ep, 2, udat.CompletionDefault); err != nil {
 		return udat.RMRTriplet{}, err
@@ -406,13 +406,14 @@ func windows(k *attack) error {
 	return k.rmr.Free()
 }
 
-// longSends sends messages that are one byte longer than the receive.
+// longSends sends messages that are one byte longer than the memory of the receive.
 func longSends(k *attack) error {
 	for _, n := range []int{1, 100, 2000} {
 		if err := k.connected(); err != nil {
 			return err
 		}
-		// The receive covers n bytes in the middle of the region. The Send may change them and no others.
+		// The receive covers n bytes in the middle of the region. The Send may change only these
+		// bytes.
 		m, err := newMemory(k.v.ia, k.v.pz, "receive", regionSize, udat.PrivLocalRead|udat.PrivLocalWrite)
 		if err != nil {
 			return err
@@ -466,7 +467,7 @@ func noReceive(k *attack) error {
 	return err
 }
 
-// atOnce connects and disconnects at once, again and again.
+// atOnce repeatedly connects, and disconnects at once.
 func atOnce(k *attack) error {
 	for range 10 {
 		if err := k.connected(); err != nil {
@@ -482,8 +483,8 @@ func atOnce(k *attack) error {
 	return nil
 }
 
-// randomOperations posts operations with keys and addresses around those of the grant. Only the
-// grant may change.
+// randomOperations posts operations whose keys and addresses are near those of the granted memory.
+// Only the granted memory may change.
 func randomOperations(k *attack) error {
 	private, t, err := k.region("beside the grant", k.v.pz, udat.PrivLocalRead)
 	if err != nil {
@@ -530,7 +531,8 @@ func randomOperations(k *attack) error {
 				done = true
 			}
 		}
-		// A receive was used up: the connection begins anew, because a further Send would wait for ever.
+		// A receive was used up. So the next operation gets a new connection: a further Send would
+		// wait for ever.
 		if ev, err := k.v.evd.Dequeue(); err == nil && ev.Number == udat.EventDTOCompletion {
 			up = false
 		}
@@ -541,7 +543,7 @@ func randomOperations(k *attack) error {
 	if err := errors.Join(private.check(), k.granted.check()); err != nil {
 		return err
 	}
-	// The attacker may read and write the grant: restore both regions.
+	// The attacker may read and write the granted memory: restore both regions.
 	set(k.granted.buf, secretByte)
 	set(k.a.mem.buf, emptyByte)
 	return nil

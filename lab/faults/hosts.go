@@ -61,7 +61,7 @@ func restart(r *round) error {
 	return nil
 }
 
-// sysrq ends the other host by a command of its shell.
+// sysrq ends the other host with a command that its shell runs.
 func (r *round) sysrq(command string) error {
 	r.e.mayEnd.Store(true)
 	r.began = time.Now()

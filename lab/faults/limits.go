@@ -142,7 +142,7 @@ func descriptorsLeft(n int) (undo func() error, err error) {
 	return limitDescriptors(limit)
 }
 
-// locked registers memory until the process may lock no more, again and again.
+// locked repeats this: it registers memory until the process may lock no more, and frees it.
 func locked(r *round) error {
 	s, err := newSide(r.device, "limits")
 	if err != nil {
@@ -185,7 +185,7 @@ echo 134217728 >/sys/fs/cgroup/faults/memory.max
 echo $$ >/sys/fs/cgroup/faults/cgroup.procs
 `
 
-// grouped registers more memory than its control group may have, in a process of its own.
+// grouped starts a process that registers more memory than the process's control group may have.
 func grouped(r *round) error {
 	self, err := os.Executable()
 	if err != nil {

@@ -27,8 +27,8 @@ const (
 	patience  = 60 * time.Second // the time limit of a wait for something that must happen
 )
 
-// link is one connection with messages in both directions, up to window of them in flight in each.
-// The loop of the link's end owns the link.
+// link is one connection with messages in both directions. In each direction at most window
+// messages are in flight. The loop of the link's end owns the link.
 type link struct {
 	e      *end
 	id     uint8

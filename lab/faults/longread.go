@@ -102,8 +102,8 @@ func (l *lent) read(from udat.RMRTriplet) error {
 	return err
 }
 
-// longReadsBeside reads much, again and again, on a further connection of the same adapters, and
-// counts the messages that each link takes meanwhile.
+// longReadsBeside repeats long reads on a further connection of the same adapters, and counts the
+// messages that each link receives during the reads.
 func longReadsBeside(r *round) error {
 	a, err := r.p.do(order{Do: "lend"})
 	if err != nil {

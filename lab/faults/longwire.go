@@ -13,8 +13,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// longEnd is one end of a connection of udat whose messages have many packets, as those of rdmanet
-// may have. It shows how the device handles them.
+// longEnd is one end of a udat connection with messages of many packets, as rdmanet may also send
+// them. Such a connection shows how the device handles long messages.
 type longEnd struct {
 	ia   *udat.IA
 	evd  *udat.EVD
@@ -169,8 +169,8 @@ func longMessages(how string, size int, n uint64, mayBreak bool) func(*round) er
 	}
 }
 
-// send sends n messages. If the connection ends before, it returns the event of the end, and the
-// number of messages that had completed.
+// send sends n messages. If the connection ends earlier, it returns the event that reports the end,
+// and the number of messages that had completed.
 func (l *longEnd) send(n uint64) (done uint64, end udat.EventNumber, err error) {
 	failed := false
 	for sent := uint64(0); done < n; {

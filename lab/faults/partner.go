@@ -84,7 +84,7 @@ const (
 	closeWaits  = 400 * time.Millisecond // less than the longest wait of Close
 )
 
-// slowly passes bytes on to w, with a pause before each write.
+// A writer of type slowly passes bytes on to w, with a pause before each write.
 type slowly struct{ w io.Writer }
 
 func (s slowly) Write(b []byte) (int, error) {

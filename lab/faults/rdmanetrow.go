@@ -23,15 +23,14 @@ func (s scenario) slow() scenario {
 
 const inOneProcess = "connects within one process"
 
-// often contains the numbers of rounds for rows that take little time. seldom contains those for
-// rows that take much time. All these rows need two processes.
+// The map often contains the numbers of rounds for rows that take little time. The map seldom
+// contains those for rows that take much time. All these rows need two processes.
 var (
 	often  = map[string][2]int{"loop": {20, 500}, "tcp": {20, 500}, "rxe": {4, 50}, "siw": {4, 20}}
 	seldom = map[string][2]int{"loop": {4, 50}, "tcp": {4, 50}, "rxe": {2, 20}, "siw": {2, 10}}
 )
 
-// withMem returns a copy of rounds, which contains numbers of rounds for kinds of fabric, with an
-// entry for the kind mem.
+// withMem returns a copy of the map rounds, to which it adds an entry for the kind of fabric mem.
 func withMem(mem, memLong int, rounds map[string][2]int) map[string][2]int {
 	all := map[string][2]int{"mem": {mem, memLong}}
 	for kind, n := range rounds {

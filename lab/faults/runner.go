@@ -299,8 +299,8 @@ func (r *runner) round(s *scenario, n int, p *peer) (problems []string, worst ti
 	for _, l := range e.links {
 		took := l.endedAt.Sub(here.began)
 		worst = max(worst, took)
-		// On iWARP this end may see the flush a second before the peer's disconnect. Its event then
-		// says that the connection is broken.
+		// On iWARP this end may see the flush a second before the peer's disconnect. This end's
+		// event then says that the connection is broken.
 		late := r.iwarp && l.ended == udat.EventConnectionBroken && !here.initial.here
 		if !slices.Contains(s.ends, l.ended) && !late {
 			l.problem("ends with %v, must be one of %v", l.ended, s.ends)

@@ -27,22 +27,22 @@ type soaked struct {
 // soakSamples is the number of samples of a soak.
 const soakSamples = 120
 
-// soakSlack returns by how much the use of a resource may grow during a soak. The highest use in
-// the last third of the samples is compared with the argument first, the highest use in the first
-// third. The thirds do not include the first tenth of the samples. The slack is necessary because
-// threads, and connections in TIMEWAIT, come and go.
-func soakSlack(name string, first int) int {
+// soakSlack returns by how much the use of a resource may grow during a soak. The caller compares
+// the highest use in the last third of the samples with base, the highest use in the first third.
+// The thirds do not include the first tenth of the samples. The slack is necessary because threads,
+// and connections in TIMEWAIT, come and go.
+func soakSlack(name string, base int) int {
 	switch name {
 	case "KiB resident":
-		return max(16<<10, first/5)
+		return max(16<<10, base/5)
 	case "KiB of heap":
-		return max(4<<10, first/5)
+		return max(4<<10, base/5)
 	case "KiB pinned":
 		return 0
 	case "threads":
 		return threadSlack
 	}
-	return max(4, first/10)
+	return max(4, base/10)
 }
 
 // soak mixes load with connects and disconnects, while the links of the round carry traffic. Each

@@ -168,8 +168,9 @@ func (s *strangers) call(private []byte, options *cverbs.ECE) (*cverbs.CMID, err
 }
 
 // victim returns the victim's next event. The event must be of one of the kinds in want. Unless ep
-// is nil, it must be an event of ep. victim counts in givenUp the accepts that were given up. On
-// iWARP an accept connects at once, so victim drops the events of connections of other endpoints.
+// is nil, it must be an event of ep. For each accept that was given up, it appends the endpoint to
+// the field givenUp. On iWARP an accept connects at once, so victim drops the events of connections
+// of other endpoints.
 func (s *strangers) victim(ep *udat.EP, want ...udat.EventNumber) (udat.Event, error) {
 	for {
 		ev, err := s.v.next()

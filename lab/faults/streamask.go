@@ -31,7 +31,8 @@ type asker struct {
 	err  error // of the first request that failed
 }
 
-// askers starts n callers, each with another end in a process of its own. closeAll ends them.
+// askers starts n callers. The other end of each caller is a process of its own. The function
+// closeAll ends the callers.
 func (r *round) askers(n int) (list []*asker, closeAll func(), err error) {
 	closeAll = func() {
 		for _, a := range list {

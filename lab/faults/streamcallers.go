@@ -57,7 +57,7 @@ func runMany(n, atOnce int, f func(i int) error) error {
 	return nil
 }
 
-// endingDials dials with contexts that end about when the dial succeeds.
+// endingDials dials with contexts that end at about the time at which the dial succeeds.
 func endingDials(r *round, s *echoServer) error {
 	began := time.Now()
 	for range 5 {
@@ -96,8 +96,9 @@ func endingDials(r *round, s *echoServer) error {
 	return err
 }
 
-// hardly is the time limit of calls that keep a slow machine busy. On a slow machine a listener
-// gives up connections whose peers get no processor for the first message, and Dial tries again.
+// The constant hardly is the time limit of calls that keep a slow machine busy. On a slow machine a
+// listener gives up connections whose peers get no processor for the first message, and Dial tries
+// again.
 const hardly = 5 * time.Minute
 
 // burst dials many times at once.
@@ -287,7 +288,8 @@ func shutdown(r *round) error {
 	return nil
 }
 
-// once contains the numbers of rounds for scenarios whose function repeats its operations itself.
+// The map once contains the numbers of rounds for scenarios whose function repeats its operations
+// itself.
 var once = map[string][2]int{"mem": {1, 10}, "loop": {1, 10}, "tcp": {1, 10}, "rxe": {1, 5}, "siw": {1, 3}}
 
 var streamCallerRows = []scenario{

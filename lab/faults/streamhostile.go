@@ -166,7 +166,7 @@ func falseRing(r *round, s *echoServer, p *rawPeer) error {
 var steps = []note{credit, {kind: rawData, limit: rawRingSize, value: 5}, {kind: rawPing, limit: rawRingSize},
 	{kind: rawFin, limit: rawRingSize, value: 5}, {kind: rawClose, limit: rawRingSize, value: 5}}
 
-// leavings ends a connection after each of the steps, in three ways each.
+// leavings ends connections during the setup and after each of the steps, in each of three ways.
 func leavings(r *round, s *echoServer, p *rawPeer) error {
 	for n := -2; n <= len(steps); n++ {
 		for _, leave := range []func() error{
@@ -296,7 +296,7 @@ func randomNotes(r *round, s *echoServer, p *rawPeer) error {
 
 const onlyItself = "its connection ends at both ends, with the reason; a proper client is served beside each"
 
-// quickly has the settings of a server that detects silent peers soon.
+// The variable quickly contains the settings of a server that detects silent peers soon.
 var quickly = rdmanet.ListenConfig{KeepAlive: 500 * time.Millisecond}
 
 var streamHostileRows = []scenario{

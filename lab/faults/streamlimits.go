@@ -41,9 +41,10 @@ func serveLimited(args []string, in io.Reader, out io.Writer) error {
 }
 
 // limited returns the function of a scenario: it connects to a server in another process until the
-// server reaches a limit. The shell runs commands before the server. The parameter what, unless
-// empty, is a line that the server gets once it has a connection. The errors of Dial and Accept
-// must contain one of the texts in names. After the errors, the server and the client must go on.
+// server reaches a limit. The parameter commands contains shell commands that run before the
+// server. The parameter what, unless empty, is a line that the server gets once it has a
+// connection. The errors of Dial and Accept must contain one of the texts in names. After the
+// errors, the server and the client must go on.
 func limited(commands, what string, names ...string) func(*round) error {
 	named := func(text string) bool {
 		return slices.ContainsFunc(names, func(name string) bool { return strings.Contains(text, name) })
@@ -221,7 +222,7 @@ func clockSteps(r *round, p *partner, s *stream) error {
 }
 
 // spoiled returns the function of a scenario with traffic over a network that netem disturbs. The
-// disturbance lasts at least 5 s, and until 100 KB have gone each way.
+// disturbance lasts until 5 s have passed and 100 KB have gone each way.
 func spoiled(how string) func(*round) error {
 	return streamed(0, func(r *round, p *partner, s *stream) error {
 		reset, err := r.spoil(how)

@@ -102,7 +102,8 @@ func closedEarly(r *round) error {
 	return errors.Join(agree(flowed{Sent: n}, there), drained())
 }
 
-// readLate reads, after a while, what a peer has written before its Close.
+// readLate returns the function of a scenario. The function waits for the time pause, and then
+// reads the n bytes that the peer has written.
 func readLate(role string, pause time.Duration, n int64) func(*round) error {
 	return func(r *round) error {
 		p, err := r.partner(role, 0)

@@ -145,7 +145,7 @@ func (s *echoServer) forget() {
 	s.mu.Unlock()
 }
 
-// promptly is less than the 15 s after which a listener gives up every silent peer.
+// The constant promptly is less than the 15 s after which a listener gives up every silent peer.
 const promptly = 12 * time.Second
 
 // settled waits until no request is unanswered and no connection is being set up.

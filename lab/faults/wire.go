@@ -6,8 +6,8 @@ import (
 )
 
 // netem returns the function of a scenario: it disturbs the network in both directions during
-// traffic. The parameter how is the effect, as the tc command names it. On one host only soft-iWARP
-// uses a network: the loopback interface.
+// traffic. The parameter how is the effect, as the tc command names it. If both ends are on one
+// host, only soft-iWARP uses a network: the loopback interface.
 func netem(how string) func(*round) error {
 	return func(r *round) error {
 		reset, err := r.spoil(how)

@@ -160,8 +160,8 @@ const (
 		"  operations fail (dapltest calls every status but a flush LengthError), the client does not end"
 )
 
-// cases leaves out some switches of dtestx. -u and -U need datagrams, which neither the C library
-// over rdma_cm nor godat has. -p only prints, and -q does not connect.
+// cases lists all cases. Some switches of dtestx have no case: -u and -U need datagrams, which
+// neither the C library over rdma_cm nor godat has. -p only prints, and -q does not connect.
 var cases = []program{
 	dtest("-b 4096 -B 10", ""),
 	immediate(dtest("-b 4096 -B 10", "-w")),

@@ -231,9 +231,9 @@ func (r *runner) runAll(names []string) []result {
 	return results
 }
 
-// amongC runs the C programs of a case up to ten times, until they fail. It is for cases that fail
-// only now and then. It returns the result of the failure. If the programs do not fail, it returns
-// its argument passed.
+// amongC runs the C programs of a case until they fail, but not more than ten times. It is for
+// cases that fail only now and then. It returns the result of the failure. If the programs do not
+// fail, it returns its argument passed.
 func (r *runner) amongC(c *program, passed result) result {
 	for range 10 {
 		if res := r.attempt(c, pair{library, library}); res.Failure != "" {

@@ -121,8 +121,8 @@ func notes(results []result) string {
 	return b.String()
 }
 
-// unlike reports whether the result is of a case that cannot work between the tcp fabric and
-// soft-iWARP. The result must be from soft-iWARP, and must not be from two C programs.
+// The method unlike reports whether the result is of a case that cannot work between the tcp fabric
+// and soft-iWARP. The result must be from soft-iWARP, and must not be from two C programs.
 func (r result) unlike() bool {
 	i := slices.IndexFunc(cases, func(c program) bool { return c.name == r.Name })
 	return iwarp(r.Device) && i >= 0 && cases[i].unlike != "" && !r.amongC()

@@ -54,9 +54,9 @@ static void exchange(unsigned char *out, unsigned char *in, long n, int to, int 
 	check(in[n] == 0xee, "beyond the end");
 }
 
-// messages: every pair of ranks exchanges messages of 0 bytes to 4 MiB, with sizes of each power of
-// two, one byte less and one byte more. Then ranks send many messages before the receiver waits for
-// any.
+// messages: every pair of ranks exchanges messages of 0 bytes to 4 MiB. The sizes are the powers of
+// two, and sizes that are one byte less or one byte more. Then ranks send many messages before the
+// receiver waits for any.
 static void messages(void)
 {
 	enum { MANY = 200 };

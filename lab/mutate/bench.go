@@ -362,7 +362,8 @@ func (b *bench) buildAlone(p program, m Mutant) error {
 	return nil
 }
 
-// trySuite runs the tests of a suite that reach the mutant, those most likely to fail first.
+// trySuite runs the tests of a suite that reach the mutant. It begins with those that are most
+// likely to fail.
 func (b *bench) trySuite(p program, s *suite, number int) (verdict, string) {
 	if b.o.device != "" {
 		v, by, _ := b.run(p, s, number, s.timeout, "-test.run="+b.o.run, "-test.skip="+b.o.skip)

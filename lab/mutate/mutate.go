@@ -85,8 +85,8 @@ func (m Mutant) hash(seed uint64) uint64 {
 const leastPerFile = 2
 
 // sampled returns the fixed sample. It contains all mutants made by hand. Of the other mutants it
-// contains those with the lowest hashes, but at least leastPerFile of each file. So an edit of one
-// function does not change the sample of another function.
+// contains those with the lowest hashes, and from each file at least leastPerFile mutants. So an
+// edit of one function does not change the sample of another function.
 func sampled(list []Mutant, seed uint64, perMille int) []Mutant {
 	first := map[string][]uint64{} // by file
 	for _, m := range list {

@@ -282,8 +282,9 @@ func isLocking(x ast.Expr) bool {
 
 // declaration mutates constants and variables at package level. A variable whose value is a
 // composite literal is a table. It is copied for each of its mutants, as functions are: its entries
-// are deleted, or get the value of the next entry. Each other mutant needs its own program. Numbers
-// that depend on iota are only names, so they are not mutated.
+// are deleted, or get the value of the next entry. Each mutant of a constant, or of a variable that
+// is not a table, needs its own program. Numbers that depend on iota are only names, so they are
+// not mutated.
 func (g *generator) declaration(d *ast.GenDecl) {
 	if d.Tok != token.VAR && d.Tok != token.CONST {
 		return

@@ -19,8 +19,8 @@ import (
 // run on the unbroken code.
 const mutantEnv = "GODAT_MUTANT"
 
-// If mutantEnv contains the value reaching, no mutant runs. Instead, each function that is called
-// writes the numbers of its mutants to the file that reachedEnv names.
+// If the variable mutantEnv has the value of the constant reaching, no mutant runs. Instead, each
+// function that is called writes the numbers of its mutants to the file that reachedEnv names.
 const (
 	reaching   = -1
 	reachedEnv = "GODAT_MUTANT_REACHED"

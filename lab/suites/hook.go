@@ -50,7 +50,8 @@ func init() {
 `
 
 // hookedNet writes the files of package net with the hooks into dir. For each file it adds an entry
-// to the map replaced: the key is the path of the original file, and the value that of the new one.
+// to the map replaced. The key is the path of the original file, and the value is the path of the
+// new file.
 func hookedNet(goroot, dir string, replaced map[string]string) error {
 	texts := map[string]string{}
 	for _, h := range netHooks {

@@ -72,8 +72,8 @@ func (r row) all(devices []string) (list []difference) {
 	return list
 }
 
-// again runs some tests twice more, each alone: the tests that differ from TCP without a known
-// reason.
+// The method again repeats the tests that differ from TCP without a known reason. It runs each of
+// them twice, alone.
 func (r *row) again(bin, device string, log io.Writer) {
 	if device == "" {
 		return

@@ -85,8 +85,8 @@ func called(dir string) (map[string]bool, error) {
 	return all, nil
 }
 
-// calls returns the text of cverbs/libcalls.h: the functions of the libraries that are called, with
-// the symbol versions that their prototypes belong to.
+// calls returns the text of cverbs/libcalls.h: the list of the library functions that cverbs calls,
+// with the symbol versions that their prototypes belong to.
 func calls(d declared, called map[string]bool, version map[string]string) (string, error) {
 	var b strings.Builder
 	b.WriteString(callsHead)

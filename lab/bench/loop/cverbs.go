@@ -301,7 +301,7 @@ func batchCverbs(w work) (run, error) {
 }
 
 // manyCverbs posts and polls in turn, as a program with many connections does. When a poll has
-// returned completions, the next requests and the next poll are one call.
+// returned completions, it makes the next posts and the next poll in one call.
 func manyCverbs(w work) (run, error) {
 	each := (window + w.Ends - 1) / w.Ends
 	ends := make([]*end, w.Ends)

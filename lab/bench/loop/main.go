@@ -44,7 +44,7 @@ type work struct {
 // run contains the results of a loop.
 type run struct {
 	samples []uint32 // ns
-	ops     uint64   // number of operations in the time of the field took, if there are no samples
+	ops     uint64   // if there are no samples: number of operations during the time took
 	took    time.Duration
 	allocs  float64 // allocations per operation
 }
@@ -114,7 +114,7 @@ func print(w work, r run) error {
 	return json.NewEncoder(os.Stdout).Encode(out)
 }
 
-// clock times the rounds of a ping-pong, or the operations of another loop.
+// clock measures the rounds of a ping-pong, or the operations of another loop.
 type clock struct {
 	w           work
 	begin       time.Time
@@ -144,8 +144,8 @@ func (c *clock) round() bool {
 	return t >= c.w.Warmup+c.w.Time && (len(c.samples) >= rounds || t >= c.w.Warmup+longest)
 }
 
-// over reports whether a loop other than a ping-pong must end. It also starts the measurement when
-// the warm-up is over. The argument done is the number of operations so far.
+// The method over reports whether a loop that is not a ping-pong must end. It also starts the
+// measurement when the warm-up is over. The argument done is the number of operations so far.
 func (c *clock) over(done uint64) bool {
 	t := time.Since(c.begin)
 	if c.start == 0 && t >= c.w.Warmup {

@@ -57,7 +57,7 @@ func pingPong(w work, a, b player) (run, error) {
 }
 
 // answer waits for a message and sends one back. If stop is set when the message comes, it sends
-// nothing back, and its result last is true.
+// nothing back and returns true.
 func answer(p player, stop *atomic.Bool) (last bool, err error) {
 	slot, err := p.awaitMessage()
 	if err != nil || stop.Load() {

@@ -139,7 +139,7 @@ func unpace(_, _ string, c syscall.RawConn) error {
 	return errors.Join(err, refused)
 }
 
-// polled is a TCP connection whose reader does not park: it calls read again and again.
+// polled is a TCP connection whose reader does not park: it calls read in a loop.
 type polled struct {
 	*stream
 	raw syscall.RawConn

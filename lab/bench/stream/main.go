@@ -167,7 +167,8 @@ func newCaller(e end) *caller {
 
 func (c *caller) receive() error { return <-c.answers }
 
-// serve answers each message with a message. In the loop write it waits until the connection ends.
+// serve answers each message with a message. In the loop "write" it waits until the connection
+// ends.
 func serve(e end, loop string) error {
 	defer e.close()
 	if loop == "write" {

@@ -116,7 +116,8 @@ func (d *adapter) openOn(evd, conn *udat.EVD) *endpoint {
 	return e
 }
 
-// request connects e to d's listener, and returns the connection request that arrives there.
+// request connects e to d's listener, and returns the connection request that arrives at the
+// listener.
 func (d *adapter) request(e *endpoint) *udat.CR {
 	check(e.ep.Connect(d.ia.Addr(), d.qual, waitTime, nil, udat.QoSBestEffort, udat.ConnectDefault))
 	ev, _, err := d.passive.Wait(waitTime, 1)

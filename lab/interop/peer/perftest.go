@@ -52,7 +52,7 @@ type talk struct {
 	next   int // the receive that comes next
 }
 
-// swap sends a message and returns the peer's, of the same length.
+// swap sends a message, and returns the peer's message, which has the same length.
 func (t *talk) swap(own []byte) ([]byte, error) {
 	for _, sends := range []bool{!t.server, t.server} {
 		var err error
