@@ -331,7 +331,7 @@ func (id *CMID) addrs() (local, remote netip.AddrPort) {
 
 // zone returns the zone of a local address. If the address has none, zone returns the name of the
 // network device that has this address, or "". The kernel reports the zone of a bound address, but
-// not that of the addresses of a connection.
+// no zones for the addresses of a connection.
 func (id *CMID) zone(local netip.Addr) string {
 	if local.Zone() != "" || id.c.verbs == nil {
 		return local.Zone()
@@ -520,8 +520,8 @@ const (
 )
 
 // explain adds the likely cause to an EINVAL of the kernel. The parameter limit is the limit of the
-// private data in bytes. The parameter other is a text about another possible cause, or empty. The
-// added text begins with it.
+// private data in bytes. The parameter other is a text about another possible cause, or empty. If
+// the private data is not too long, the advice begins with this text.
 func (p *ConnParam) explain(err error, limit int, other string) error {
 	if e, ok := err.(*Error); ok && e.Errno == syscall.EINVAL && e.Advice == "" {
 		if len(p.PrivateData) > limit {

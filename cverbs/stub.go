@@ -132,10 +132,10 @@ func GetAddrInfo(ctx context.Context, node, service string, hints AddrInfo) ([]A
 // CreateEP creates an id from one result of GetAddrInfo. The id reports its events to ch. A passive
 // id is bound to info.Src; call Listen next. For any other id CreateEP resolves the address and the
 // route, and the id is in the same state as after ROUTE_RESOLVED; call CreateQP and Connect next.
-// The resolution of the address and that of the route may block a thread for up to 2 s each, and
-// cannot be interrupted. Programs that must not block call CreateID, ResolveAddr and ResolveRoute
-// instead. Errors: as BindAddr; ETIMEDOUT, ENETUNREACH or EHOSTUNREACH if info.Dst cannot be
-// reached; EMFILE if fewer than 8 descriptors are free.
+// Each of the two resolutions may block a thread for up to 2 s, and cannot be interrupted. Programs
+// that must not block call CreateID, ResolveAddr and ResolveRoute instead. Errors: as BindAddr;
+// ETIMEDOUT, ENETUNREACH or EHOSTUNREACH if info.Dst cannot be reached; EMFILE if fewer than 8
+// descriptors are free.
 //
 // Implements: rdma_create_ep.
 func (ch *EventChannel) CreateEP(info AddrInfo) (*CMID, error) { return nil, ErrNotSupported }
@@ -622,10 +622,10 @@ func (c *Context) Clock() (ticks uint64, err error) { return 0, ErrNotSupported 
 type Flow struct{}
 
 // CreateFlow creates a rule that steers packets to the queue pair if they meet all conditions in
-// specs. The queue pair must be of type RAW_PACKET or UD. Actions in specs tag, drop or count these
-// packets. Conditions must be in the order of a packet's headers. The process needs CAP_NET_RAW.
-// Errors: ErrNotSupported; EPERM without CAP_NET_RAW; EINVAL for more than 255 specs, and for
-// conditions that the device does not support.
+// specs. The queue pair must be of type RAW_PACKET or UD. An action in specs tags, drops or counts
+// these packets. Conditions must be in the order of a packet's headers. The process needs
+// CAP_NET_RAW. Errors: ErrNotSupported; EPERM without CAP_NET_RAW; EINVAL for more than 255 specs,
+// and for conditions that the device does not support.
 //
 // Implements: ibv_create_flow.
 func (q *QP) CreateFlow(attr FlowAttr, specs []FlowSpec) (*Flow, error) { return nil, ErrNotSupported }
@@ -864,10 +864,11 @@ func (w *MW) RKey() uint32 { return 0 }
 func (w *MW) Close() error { return ErrNotSupported }
 
 // BindMW posts a bind of a window to part of a region, and returns the window's new key. The peer
-// may use the key once the bind has completed. Length 0 removes the binding of a type 1 window. If
-// the window was bound before, wr.MR may then be nil. A type 2 window must be invalidated before it
-// is bound again, by OpLocalInv or by the peer's OpSendWithInv. After a bind that was flushed,
-// soft-RoCE may refuse the window's next bind with WCMWBindErr; allocate another window then.
+// may use the key once the bind has completed. A bind with Length 0 removes the binding of a type 1
+// window. Its wr.MR may be nil if the window was bound before. A type 2 window must be invalidated
+// before it is bound again, by OpLocalInv or by the peer's OpSendWithInv. After a bind that was
+// flushed, soft-RoCE may refuse the window's next bind with WCMWBindErr; allocate another window
+// then.
 //
 // Errors: EINVAL for a range outside the region, and if the queue pair is not RC, UC or XRC_SEND,
 // or not in RTS, SQD, SQE or ERR; EPERM if the window, the region and the queue pair are not of one
@@ -982,7 +983,7 @@ func (q *QP) Query() (QPAttr, error) { return QPAttr{}, ErrNotSupported }
 func (q *QP) State() (QPState, error) { return 0, ErrNotSupported }
 
 // ToInit moves the queue pair from RESET to INIT. It sets the port, the access rights of peers, and
-// P_Key index 0. From INIT on receives can be posted.
+// P_Key index 0. Once the queue pair is in INIT, receives can be posted.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) ToInit(port uint8, access AccessFlags) error { return ErrNotSupported }

@@ -157,7 +157,7 @@ func (t *Turn) Run(cq *CQ, wc []WC, polls int) (n int, err error) {
 	return pollResult(int(turned.got))
 }
 
-// use shows the race detector which queues Run uses; see type serial.
+// use tells the race detector which queues Run uses; see type serial.
 func (t *Turn) use(cq *CQ, posts, polled int) {
 	for _, k := range t.kept[:posts] {
 		if k.qp != nil {

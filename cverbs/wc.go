@@ -95,8 +95,8 @@ func (f WCFlags) String() string { return bitNames(wcFlagNames, f) }
 // each receive buffer, before the data.
 const GRHSize = 40
 
-// MaxPolls is the largest argument polls of CQ.PollSpin, CQ.PollEx and Turn.Run. 1024 polls take
-// about 10 microseconds on hardware.
+// MaxPolls is the largest number of polls in one CQ.PollSpin, CQ.PollEx or Turn.Run. On hardware
+// 1024 polls take about 10 microseconds.
 const MaxPolls = 1024
 
 // WC is one completion: struct ibv_wc, which the driver fills. If Status is not WCSuccess only ID,

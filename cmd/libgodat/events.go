@@ -187,8 +187,8 @@ func putPrivate(c *C.godat_handle, data []byte) C.DAT_COUNT {
 	return C.DAT_COUNT(copy(unsafe.Slice((*byte)(&c.private_data[0]), C.GODAT_PRIVATE), data))
 }
 
-// inGo is how long a wait first blocks in Go, where it wakes fastest. After that its thread blocks
-// in C, where a signal can end the wait.
+// inGo is how long a wait blocks in Go, where it wakes fastest. Then its thread blocks in C, where
+// a signal can end the wait.
 const inGo = 10 * time.Millisecond
 
 // split divides a DAT timeout into the time in Go (first) and the time in C (rest).
@@ -213,9 +213,10 @@ type wait struct {
 	err    error
 }
 
-// block starts the part of a wait that blocks in C. It calls the parameter run on a goroutine, and
-// returns GODAT_PENDING. The context of this call ends after the duration in the parameter rest, or
-// when a signal cancels the wait. After the call, the goroutine signals out.fd.
+// block starts the part of a wait that blocks in C. It calls the callback run on a goroutine, and
+// returns GODAT_PENDING. The context that the callback receives ends after the duration in the
+// parameter rest, or when a signal cancels the wait. When the callback has returned, the goroutine
+// signals out.fd.
 func (e *entry) block(out *C.godat_wait, rest time.Duration, run func(context.Context, *wait)) C.DAT_RETURN {
 	if out.fd = C.godat_eventfd(); out.fd < 0 {
 		return failure(udat.InsufficientResources, udat.SubNone)
