@@ -113,7 +113,7 @@ func (id *CMID) BindAddr(addr netip.AddrPort) error {
 }
 
 // ResolveAddr starts resolving dst to a device and a hardware address. The event ADDR_RESOLVED or
-// ADDR_ERROR follows. If src is zero the routing table chooses the source address. The timeout is
+// ADDR_ERROR follows. If src is zero, the routing table chooses the source address. The timeout is
 // rounded up to milliseconds.
 //
 // Implements: rdma_resolve_addr.
@@ -166,7 +166,7 @@ func (id *CMID) Listen(backlog int) error {
 // Connect sends a connection request. Call it after ROUTE_RESOLVED. If the id has a queue pair, the
 // event ESTABLISHED follows. If the id has no queue pair, p.QPNum must be the number of a queue
 // pair of the caller, and the event CONNECT_RESPONSE follows. The caller then moves the queue pair
-// to RTS and calls Establish. On iWARP ESTABLISHED follows in both cases. On failure REJECTED,
+// to RTS and calls Establish. On iWARP, ESTABLISHED follows in both cases. On failure, REJECTED,
 // UNREACHABLE or CONNECT_ERROR follows; on iWARP Connect itself may also return ECONNREFUSED.
 //
 // Implements: rdma_connect.

@@ -123,8 +123,8 @@ func contexts(list **C.struct_ibv_context) iter.Seq[*C.struct_ibv_context] {
 	}
 }
 
-// borrowed reports whether CMID.Context has returned a Context for v, and objects of this Context
-// are open.
+// The function borrowed reports whether CMID.Context has returned a Context for v, and objects of
+// this Context are open.
 func borrowed(v *C.struct_ibv_context) bool {
 	cmContexts.mu.Lock()
 	defer cmContexts.mu.Unlock()

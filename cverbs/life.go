@@ -84,8 +84,8 @@ func LiveStacks() []string {
 // the children of the object, which are the objects that use it.
 //
 // A call runs between enter and leave, which cost one atomic addition each. An object references
-// its parents from begin to the end of close. A referenced parent cannot be closed. The zero value
-// is closed. Data path calls use a gate instead of enter and leave.
+// its parents from the call of begin to the end of close. A referenced parent cannot be closed. The
+// zero value is closed. Data path calls use a gate instead of enter and leave.
 type life struct {
 	state   atomic.Int64  // openBit while open, plus the number of calls in flight
 	idle    chan struct{} // gets a value when the last call leaves a closed object
@@ -228,7 +228,7 @@ func (l *life) close(interrupt func(), destroy func() error) error {
 	return err
 }
 
-// used is like usedBy, but for callers that do not hold l.mu.
+// The method used is like usedBy, but for callers that do not hold l.mu.
 func (l *life) used() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

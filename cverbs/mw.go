@@ -52,7 +52,7 @@ func (p *PD) AllocMW(typ MWType) (*MW, error) {
 // Extension.
 func (w *MW) Type() MWType { return orZero(w).typ }
 
-// RKey returns the key of the latest posted bind.
+// RKey returns the key of the latest bind that was posted.
 //
 // Extension.
 func (w *MW) RKey() uint32 {

@@ -162,7 +162,7 @@ func (q *QP) Num() uint32 { return orZero(q).num }
 func (q *QP) Type() QPType { return orZero(q).typ }
 
 // Cap returns the sizes that the device granted, which are at least the requested sizes. One
-// exception: MaxSendSGE of an extended queue pair on soft-RoCE is at most 1. With an SRQ the
+// exception: MaxSendSGE of an extended queue pair on soft-RoCE is at most 1. With an SRQ, the
 // receive sizes have no meaning.
 //
 // Extension.

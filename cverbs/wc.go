@@ -99,7 +99,7 @@ const GRHSize = 40
 // 1024 polls take about 10 microseconds.
 const MaxPolls = 1024
 
-// WC is one completion: struct ibv_wc, which the driver fills. If Status is not WCSuccess only ID,
+// WC is one completion: struct ibv_wc, which the driver fills. If Status is not WCSuccess, only ID,
 // Status, VendorErr and QPNum are valid. ByteLen, Imm, SrcQP and Flags are 0 then, and the other
 // fields are undefined.
 type WC struct {

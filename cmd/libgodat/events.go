@@ -123,9 +123,9 @@ func (e *entry) takeUntaken(out *C.godat_event) bool {
 	return w != nil
 }
 
-// dequeueCode returns the code of an error of a dequeue. If a dispatcher of completions is empty, C
-// DAPL returns QUEUE_EMPTY without the bit of the error class, and programs compare it with ==
-// DAT_QUEUE_EMPTY.
+// dequeueCode converts the error of a dequeue to a DAT_RETURN. If a dispatcher of completions is
+// empty, C DAPL returns QUEUE_EMPTY without the bit of the error class, and programs compare it
+// with == DAT_QUEUE_EMPTY.
 func (e *entry) dequeueCode(err error) C.DAT_RETURN {
 	if ret := code(err); !e.rawPoll || ret != C.DAT_CLASS_ERROR|C.DAT_QUEUE_EMPTY {
 		return ret

@@ -68,7 +68,7 @@ func (e *entry) remoteTriplet(r *C.DAT_RMR_TRIPLET, n uint64, read bool) udat.RM
 	return t
 }
 
-// flags translates the completion flags of a post. Unless the adapter is strict every completion
+// flags translates the completion flags of a post. Unless the adapter is strict, every completion
 // notifies, as with C DAPL.
 func (e *entry) flags(f C.DAT_COMPLETION_FLAGS) udat.CompletionFlags {
 	if !e.ia.strict {
