@@ -13,7 +13,7 @@ type AH struct {
 	token uint64
 }
 
-// CreateAH creates an address handle. On RoCE attr.IsGlobal, DGID and SGIDIndex must be set.
+// CreateAH creates an address handle. On RoCE, attr.IsGlobal, DGID and SGIDIndex must be set.
 // Errors: EINVAL for a wrong port, and on RoCE without IsGlobal; ENODATA for an empty entry of the
 // GID table; ENETUNREACH if no route leads to DGID.
 //

@@ -38,9 +38,9 @@ func (c *Context) AHAttrFromWC(port uint8, wc *WC, grh []byte) (AHAttr, error) {
 	return goAHAttr(&a), nil
 }
 
-// CreateAHFromWC creates an address handle for a reply to a datagram. In the reply SendWR.RemoteQPN
-// is wc.SrcQP. RemoteQKey is the Q_Key of the sender's queue pair, which the completion does not
-// contain. Arguments and errors are those of Context.AHAttrFromWC.
+// CreateAHFromWC creates an address handle for a reply to a datagram. In the reply,
+// SendWR.RemoteQPN is wc.SrcQP. RemoteQKey is the Q_Key of the sender's queue pair, which the
+// completion does not contain. Arguments and errors are those of Context.AHAttrFromWC.
 //
 // Implements: ibv_create_ah_from_wc.
 func (p *PD) CreateAHFromWC(port uint8, wc *WC, grh []byte) (*AH, error) {

@@ -2,10 +2,10 @@
 
 package cverbs
 
-// With the build tag godat_direct posts and polls call C through runtime.asmcgocall, which switches
-// to the thread's system stack and costs 4 ns, while cgo costs 25 ns. The scheduler does not learn
-// of the call. Until the call returns the scheduler can neither hand the processor to another
-// goroutine nor stop the world. That time is short, because posts and polls do not block.
+// With the build tag godat_direct, posts and polls call C through runtime.asmcgocall, which
+// switches to the thread's system stack and costs 4 ns, while cgo costs 25 ns. The scheduler does
+// not learn of the call. Until the call returns the scheduler can neither hand the processor to
+// another goroutine nor stop the world. That time is short, because posts and polls do not block.
 //
 // The build tag exists because Go's promise of compatibility does not cover asmcgocall. With -race
 // the package uses cgo, because the race detector takes cgo calls as synchronization.

@@ -52,7 +52,7 @@ func (c *Context) CreateCompChannel() (*CompChannel, error) {
 // Wait blocks until at least one completion event is pending. Then it takes and acknowledges
 // pending events, and returns their number. CQ.Fired reports the queues that the events belong to.
 // One Wait takes at most as many events as the channel has completion queues, and at most 64. If
-// events are left the next Wait returns at once.
+// events are left, the next Wait returns at once.
 //
 // An event means that a completion arrived after the queue was armed. So arm the queue, poll until
 // it is empty, and then call Wait.

@@ -15,7 +15,7 @@ import (
 	"unsafe"
 )
 
-// resolving limits the number of threads that look up names.
+// resolving is a semaphore that limits the number of threads that look up names.
 var resolving = make(chan struct{}, 16)
 
 // GetAddrInfo looks up a node and a service, and returns addresses for CreateEP. The parameter node
@@ -112,10 +112,10 @@ func addrInfoError(rc C.int, node, service string) error {
 // CreateEP creates an id from one result of GetAddrInfo. The id reports its events to ch. A passive
 // id is bound to info.Src; call Listen next. For any other id CreateEP resolves the address and the
 // route, and the id is in the same state as after ROUTE_RESOLVED; call CreateQP and Connect next.
-// The resolution of the address and that of the route may block a thread for up to 2 s each, and
-// cannot be interrupted. Programs that must not block call CreateID, ResolveAddr and ResolveRoute
-// instead. Errors: as BindAddr; ETIMEDOUT, ENETUNREACH or EHOSTUNREACH if info.Dst cannot be
-// reached; EMFILE if fewer than 8 descriptors are free.
+// Each of the two resolutions may block a thread for up to 2 s, and cannot be interrupted. Programs
+// that must not block call CreateID, ResolveAddr and ResolveRoute instead. Errors: as BindAddr;
+// ETIMEDOUT, ENETUNREACH or EHOSTUNREACH if info.Dst cannot be reached; EMFILE if fewer than 8
+// descriptors are free.
 //
 // Implements: rdma_create_ep.
 func (ch *EventChannel) CreateEP(info AddrInfo) (*CMID, error) {

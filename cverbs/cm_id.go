@@ -113,7 +113,7 @@ func (id *CMID) BindAddr(addr netip.AddrPort) error {
 }
 
 // ResolveAddr starts resolving dst to a device and a hardware address. The event ADDR_RESOLVED or
-// ADDR_ERROR follows. If src is zero the routing table chooses the source address. The timeout is
+// ADDR_ERROR follows. If src is zero, the routing table chooses the source address. The timeout is
 // rounded up to milliseconds.
 //
 // Implements: rdma_resolve_addr.
@@ -166,7 +166,7 @@ func (id *CMID) Listen(backlog int) error {
 // Connect sends a connection request. Call it after ROUTE_RESOLVED. If the id has a queue pair, the
 // event ESTABLISHED follows. If the id has no queue pair, p.QPNum must be the number of a queue
 // pair of the caller, and the event CONNECT_RESPONSE follows. The caller then moves the queue pair
-// to RTS and calls Establish. On iWARP ESTABLISHED follows in both cases. On failure REJECTED,
+// to RTS and calls Establish. On iWARP, ESTABLISHED follows in both cases. On failure, REJECTED,
 // UNREACHABLE or CONNECT_ERROR follows; on iWARP Connect itself may also return ECONNREFUSED.
 //
 // Implements: rdma_connect.
@@ -331,7 +331,7 @@ func (id *CMID) addrs() (local, remote netip.AddrPort) {
 
 // zone returns the zone of a local address. If the address has none, zone returns the name of the
 // network device that has this address, or "". The kernel reports the zone of a bound address, but
-// not that of the addresses of a connection.
+// no zones for the addresses of a connection.
 func (id *CMID) zone(local netip.Addr) string {
 	if local.Zone() != "" || id.c.verbs == nil {
 		return local.Zone()
@@ -520,8 +520,8 @@ const (
 )
 
 // explain adds the likely cause to an EINVAL of the kernel. The parameter limit is the limit of the
-// private data in bytes. The parameter other is a text about another possible cause, or empty. The
-// added text begins with it.
+// private data in bytes. The parameter other is a text about another possible cause, or empty. If
+// the private data is not too long, the advice begins with this text.
 func (p *ConnParam) explain(err error, limit int, other string) error {
 	if e, ok := err.(*Error); ok && e.Errno == syscall.EINVAL && e.Advice == "" {
 		if len(p.PrivateData) > limit {

@@ -62,8 +62,8 @@ func (soft *softContext) renew(v *C.struct_ibv_context) {
 // Times between two checks of sysfs. Without the kernel's reports of removals (uevents) the time is
 // removalPoll. With reports it is removalCheck, in case a report is lost. A report comes before the
 // device leaves sysfs. So the time is removalQuick while less than removalHurry has passed since a
-// report. The kernel completes the removal of a software device only after the contexts of the
-// device are released, which is about at the next check.
+// report. The kernel completes the removal of a software device only after a check has released the
+// contexts of the device.
 const (
 	removalPoll  = 500 * time.Millisecond
 	removalCheck = 10 * time.Second
@@ -114,7 +114,7 @@ func recordContexts(list **C.struct_ibv_context) {
 	}
 }
 
-// contexts iterates over the contexts in a list of rdma_get_devices.
+// contexts returns an iterator over the contexts in a list of rdma_get_devices.
 func contexts(list **C.struct_ibv_context) iter.Seq[*C.struct_ibv_context] {
 	return func(yield func(*C.struct_ibv_context) bool) {
 		for *list != nil && yield(*list) {
@@ -123,8 +123,8 @@ func contexts(list **C.struct_ibv_context) iter.Seq[*C.struct_ibv_context] {
 	}
 }
 
-// borrowed reports whether CMID.Context has returned a Context for v, and objects of this Context
-// are open.
+// The function borrowed reports whether CMID.Context has returned a Context for v, and objects of
+// this Context are open.
 func borrowed(v *C.struct_ibv_context) bool {
 	cmContexts.mu.Lock()
 	defer cmContexts.mu.Unlock()

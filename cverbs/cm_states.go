@@ -91,8 +91,8 @@ func cmAdvice(call string, at cmStep) string {
 	return fmt.Sprintf("%s on an id after %v: it needs %v: %s", call, at, after[0], cmWay(at, after[0]))
 }
 
-// cmWay returns a text that names the calls that lead an id from the step at to the step to. If no
-// calls do that, the text names the calls that lead a new id to the step to.
+// cmWay returns a text that names the calls by which an id gets from the first step to the second.
+// If no calls do that, the text names the calls by which a new id gets to the second step.
 func cmWay(at, to cmStep) string {
 	switch to {
 	case cmCreateID:
@@ -108,7 +108,7 @@ func cmWay(at, to cmStep) string {
 		return "BindAddr on a new id"
 	}
 	if at == cmBindAddr {
-		at = cmCreateID // ResolveAddr is allowed after both
+		at = cmCreateID // ResolveAddr is allowed after both steps
 	}
 	from, end := slices.Index(cmUp, at), slices.Index(cmUp, to)
 	on := "first"

@@ -98,9 +98,10 @@ const (
 	RejectVendorOption    = 35 // the peer's program does not accept the ECE options of the request
 )
 
-// ConnParam holds the parameters of Connect and Accept. In an event it holds the peer's parameters.
+// ConnParam holds the parameters of Connect and Accept. In an event, it holds the peer's
+// parameters.
 //
-// In an event ResponderResources is the peer's InitiatorDepth, and InitiatorDepth is the peer's
+// In an event, ResponderResources is the peer's InitiatorDepth, and InitiatorDepth is the peer's
 // ResponderResources. So both describe the local side, and may be passed to Accept.
 type ConnParam struct {
 	PrivateData        []byte // at most 56 bytes in a request (PortSpaceTCP), 196 in a reply, 148 in a reject
@@ -122,7 +123,8 @@ type ECE struct {
 }
 
 // CMEvent is a copy of one connection manager event, which is already acknowledged. On InfiniBand
-// and RoCE PrivateData is padded with zeroes to the length of the message's field for private data.
+// and RoCE, PrivateData is padded with zeroes to the length of the message's field for private
+// data.
 type CMEvent struct {
 	Type     CMEventType
 	Status   int   // 0, a negative errno, or for REJECTED a reason of the transport

@@ -33,9 +33,9 @@ func (c *Context) CreateCounters() (*Counters, error) {
 	return k, nil
 }
 
-// Attach makes the counter with the given index count the packets or the bytes of a flow. If flow
-// is nil, the counter counts for every flow that is created with these Counters in a FlowCount. In
-// this case call Attach before CreateFlow. Errors: ErrNotSupported.
+// Attach makes a counter count the packets or the bytes of a flow. The parameter index selects the
+// counter. If flow is nil, the counter counts for every flow that is created with these Counters in
+// a FlowCount. In this case call Attach before CreateFlow. Errors: ErrNotSupported.
 //
 // Implements: ibv_attach_counters_point_flow.
 func (k *Counters) Attach(flow *Flow, what CounterKind, index uint32) error {

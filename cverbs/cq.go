@@ -29,7 +29,7 @@ type CQ struct {
 	alone serial
 }
 
-// CreateCQ creates a completion queue for at least depth completions. If ch is nil the queue can
+// CreateCQ creates a completion queue for at least depth completions. If ch is nil, the queue can
 // only be polled. The parameter vector is 0 to NumCompVectors-1. An overflow breaks every queue
 // pair that uses the queue, so depth must be enough for all their work requests.
 //

@@ -103,8 +103,8 @@ int cv_ah_destroy(uint64_t token)
 
 // ---- data path
 
-// Segment count, opcode, flags and immediate data are adjacent in both structs, and are copied
-// together.
+// The number of segments, the opcode, the flags and the immediate data are adjacent in struct
+// cv_send_wr, and in struct ibv_send_wr. They are copied together.
 enum { TOGETHER = 16 };
 _Static_assert(offsetof(struct ibv_send_wr, imm_data) + 4 - offsetof(struct ibv_send_wr, num_sge) == TOGETHER,
 	"ibv_send_wr");
@@ -119,7 +119,7 @@ static int convert_rest(const struct ibv_qp *qp, const struct cv_send_wr *w, str
 	if (qp->qp_type == IBV_QPT_XRC_SEND)
 		o->qp_type.xrc.remote_srqn = w->remote_qpn;
 	else if (qp->qp_type == IBV_QPT_UD && w->opcode != IBV_WR_SEND && w->opcode != IBV_WR_SEND_WITH_IMM)
-		return CV_BAD_OPCODE; // rxe follows the address handle of every request, also where the request has none
+		return CV_BAD_OPCODE; // rxe dereferences the address handle of every request, even if the request has none
 	switch (w->opcode) {
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
 		o->imm_data = htonl(w->imm);

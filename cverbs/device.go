@@ -35,9 +35,9 @@ type Context struct {
 }
 
 // eachDevice calls f for each present device until f returns false. A kernel without RDMA has no
-// devices. eachDevice first checks that enough file descriptors are free. Otherwise libibverbs
-// would omit devices that it cannot read, and would never retry to load a driver that it could not
-// load.
+// devices. eachDevice first checks that enough file descriptors are free. With too few of them,
+// libibverbs would omit the devices that it cannot read. If it also could not load a driver, it
+// would never try to load that driver again.
 func eachDevice(f func(*C.struct_ibv_device) bool) error {
 	if err := load(); err != nil {
 		return err

@@ -89,8 +89,8 @@ var deviceCapNames = []bitName{
 // Extension.
 func (c DeviceCaps) String() string { return bitNames(deviceCapNames, c) }
 
-// DeviceAttr holds a device's limits and properties. All processes together share the limits on the
-// number of objects, such as MaxQP, and MaxDMSize.
+// DeviceAttr holds a device's limits and properties. All processes together share MaxDMSize and the
+// limits on numbers of objects, such as MaxQP.
 type DeviceAttr struct {
 	FirmwareVersion  string
 	NodeGUID         uint64

@@ -94,8 +94,8 @@ func (d *DM) copy(verb string, offset uint64, b []byte, call func(unsafe.Pointer
 	return rcError(verb, rc, err)
 }
 
-// inside returns an error for a range that is not inside the memory. It does not check imported
-// memory, whose size only the device knows.
+// The method inside returns an error for a range that is not within the memory. It does not check
+// imported memory, whose size only the device knows.
 func (d *DM) inside(verb string, offset, n uint64) error {
 	size := uint64(math.MaxUint64)
 	if d.len >= 0 {

@@ -26,7 +26,7 @@
 //
 // [QPInit.SendOps] selects an extended queue pair. [Context.CreateCQEx] creates an extended
 // completion queue, whose completions contain further fields, such as timestamps ([WCEx]), if the
-// device supports them. Their batches, too, cross into C once.
+// device supports them. Batches on extended queues, too, cross into C once.
 //
 // # Blocking
 //
@@ -43,7 +43,7 @@
 // Every object has a Close, which any goroutine may call at any time. Close waits for the calls in
 // flight on the object, then destroys the object. While other objects use the object, Close
 // destroys nothing and returns [ErrInUse] with their kinds. Every call on a closed object, a second
-// Close included, returns [ErrClosed], or EINVAL if its arguments are wrong for any object. A nil
+// Close included, returns [ErrClosed], or EINVAL if no object would accept its arguments. A nil
 // object and the zero value count as closed. If the kernel refuses to destroy the object, Close
 // returns the error. The object then remains open, except a [Context] or a channel, which counts as
 // closed. Calls that other goroutines made during this Close have failed with ErrClosed. A second
@@ -56,8 +56,8 @@
 // exceptions. The caller must serialize the use of queues of a thread domain
 // ([PD.AllocParentDomain]). The caller must serialize the use of a completion queue with
 // [CQSingleThreaded]. During [MR.Rereg] nothing else may use the region. Posts to any other queue
-// are serialized by the driver. The memory of a posted request belongs to the device until its
-// completion has been polled.
+// are serialized by the driver. The memory of a posted request belongs to the device until the
+// completion of the request has been polled.
 //
 // # Errors
 //

@@ -144,7 +144,8 @@ static void set_inline(struct ibv_qp_ex *x, const struct ibv_sge *sg, uint32_t n
 	}
 }
 
-// Calls the function pointer after wr_abort, as ibv_wr_atomic_write of newer headers does.
+// Calls the function whose pointer follows the field wr_abort, as ibv_wr_atomic_write of newer
+// headers does.
 static void atomic_write(struct ibv_qp_ex *x, uint32_t rkey, uint64_t remote_addr, const void *data)
 {
 	void (*write)(struct ibv_qp_ex *, uint32_t, uint64_t, const void *);

@@ -7,8 +7,8 @@ import "C"
 
 import "math"
 
-// more returns the attributes that need ibv_create_qp_ex or rdma_create_qp_ex, or nil if none of
-// them is set.
+// The method more collects the attributes that need ibv_create_qp_ex or rdma_create_qp_ex. It
+// returns nil if none of them is set.
 func (i *QPInit) more() *C.struct_cv_qp_more {
 	if i.SendOps == 0 && i.CreateFlags == 0 && i.MaxTSOHeader == 0 && i.RSS == nil {
 		return nil

@@ -20,10 +20,10 @@ type Flow struct {
 }
 
 // CreateFlow creates a rule that steers packets to the queue pair if they meet all conditions in
-// specs. The queue pair must be of type RAW_PACKET or UD. Actions in specs tag, drop or count these
-// packets. Conditions must be in the order of a packet's headers. The process needs CAP_NET_RAW.
-// Errors: ErrNotSupported; EPERM without CAP_NET_RAW; EINVAL for more than 255 specs, and for
-// conditions that the device does not support.
+// specs. The queue pair must be of type RAW_PACKET or UD. An action in specs tags, drops or counts
+// these packets. Conditions must be in the order of a packet's headers. The process needs
+// CAP_NET_RAW. Errors: ErrNotSupported; EPERM without CAP_NET_RAW; EINVAL for more than 255 specs,
+// and for conditions that the device does not support.
 //
 // Implements: ibv_create_flow.
 func (q *QP) CreateFlow(attr FlowAttr, specs []FlowSpec) (*Flow, error) {
@@ -86,8 +86,8 @@ func flowBytes(attr FlowAttr, specs []FlowSpec) ([]byte, error) {
 	return b, nil
 }
 
-// copyStruct returns the bytes of a copy of a structure. The padding between fields is 0 in the
-// copy, while Go leaves arbitrary bytes there.
+// copyStruct returns the bytes of a copy of a structure. Go leaves arbitrary bytes in the padding
+// between fields. In the copy these bytes are 0.
 func copyStruct[T any](p *T) []byte {
 	b := make([]byte, unsafe.Sizeof(*p))
 	copyFields(b, unsafe.Slice((*byte)(unsafe.Pointer(p)), len(b)), reflect.TypeFor[T]())
@@ -134,8 +134,8 @@ func ip4(a [4]byte) C.uint32_t { return C.uint32_t(binary.NativeEndian.Uint32(a[
 
 func cBytes[T any](b []byte) T { return *(*T)(unsafe.Pointer(unsafe.SliceData(b))) }
 
-// specBytes returns the C structure of a specification, or nil if s is of a type that FlowSpec does
-// not list.
+// specBytes returns the C structure of a specification, or nil if s has none of the types that the
+// comment of FlowSpec lists.
 func specBytes(s FlowSpec) []byte {
 	switch s := s.(type) {
 	case FlowEth:

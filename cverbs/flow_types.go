@@ -30,8 +30,8 @@ const (
 
 // FlowSpec is a condition or an action of a rule: FlowEth, FlowIPv4, FlowIPv4Ext, FlowIPv6,
 // FlowTCP, FlowUDP, FlowESP, FlowVXLAN, FlowGRE, FlowMPLS, FlowTag, FlowDrop or FlowCount. A packet
-// meets a condition if its fields are equal to Val in the bits that are set in Mask. All numbers
-// are in host byte order.
+// meets a condition if the packet's fields are equal to Val in the bits that are set in Mask. All
+// numbers are in host byte order.
 type FlowSpec interface{ flowSpec() }
 
 // FlowSpecType is the number by which C identifies the type of a specification.

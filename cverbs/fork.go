@@ -12,10 +12,11 @@ import "syscall"
 // package, or set RDMAV_FORK_SAFE=1 in the environment. Errors: EINVAL after the first
 // registration, ENOSYS.
 //
-// Few Go programs need ForkInit. os/exec is safe without it, because its child shares the parent's
-// memory until it executes the other program. ForkInit is for processes in which C code forks and
-// both processes continue. The child then lacks all pages that contain registered memory. Pages of
-// Go's heap may be among them, so the child must not run Go code that accesses such pages.
+// Few Go programs need ForkInit. os/exec is safe without ForkInit, because the child of os/exec
+// shares the parent's memory until the child executes the other program. ForkInit is for processes
+// in which C code forks and both processes continue. The child then lacks all pages that contain
+// registered memory. Pages of Go's heap may be among them, so the child must not run Go code that
+// accesses such pages.
 //
 // Implements: ibv_fork_init.
 func ForkInit() error {

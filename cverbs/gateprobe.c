@@ -29,7 +29,8 @@ static struct {
 	int begun, stop;
 } shared;
 
-// Yields in every 1024th call, because the other thread may have to run on the same processor.
+// Yields in every 1024th call, because the other thread of the test may have to run on the same
+// processor.
 static void turn(void)
 {
 	static __thread unsigned turns;

@@ -11,8 +11,8 @@ import "C"
 
 import "unsafe"
 
-// The length of each array must be the constant 0. If a Go value differs from the C headers this
-// does not compile.
+// The length of each element is a Go value minus the corresponding C value. If the two differ, the
+// element is not a [0]byte, and this file does not compile.
 var _ = [...][0]byte{
 	[unsafe.Sizeof(SGE{}) - C.sizeof_struct_ibv_sge]byte{},
 	[unsafe.Sizeof(SendWR{}) - C.sizeof_struct_cv_send_wr]byte{},

@@ -24,7 +24,7 @@ const char *cv_library_file(int i) { return (void)i, ""; }
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
 
-#ifndef __GLIBC__ // musl knows no symbol versions
+#ifndef __GLIBC__ // musl has no symbol versions
 #define dlvsym(handle, name, version) dlsym(handle, name)
 #endif
 

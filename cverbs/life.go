@@ -54,8 +54,8 @@ func Live() map[string]int {
 	return m
 }
 
-// traced maps an object to the stack trace of its opening. It contains the open objects that were
-// opened while TraceLive was on.
+// The map traced contains the open objects that were opened while TraceLive was on. The value of an
+// object is the stack trace of its opening.
 var (
 	tracing atomic.Bool
 	traced  sync.Map // *life to string
@@ -84,8 +84,8 @@ func LiveStacks() []string {
 // the children of the object, which are the objects that use it.
 //
 // A call runs between enter and leave, which cost one atomic addition each. An object references
-// its parents from begin to the end of close. close refuses a parent that is referenced. The zero
-// value is closed. Data path calls use a gate instead of enter and leave.
+// its parents from the call of begin to the end of close. A referenced parent cannot be closed. The
+// zero value is closed. Data path calls use a gate instead of enter and leave.
 type life struct {
 	state   atomic.Int64  // openBit while open, plus the number of calls in flight
 	idle    chan struct{} // gets a value when the last call leaves a closed object
@@ -171,7 +171,7 @@ func (l *life) drop(k kind) {
 	l.mu.Unlock()
 }
 
-// children returns the number of objects of a kind that reference this one.
+// children counts the objects of a kind that reference this one.
 func (l *life) children(k kind) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -191,7 +191,7 @@ func (l *life) swapParent(from, to *life) {
 // close returns ErrInUse while children reference the object. Otherwise it makes new calls fail,
 // calls the callback interrupt (unless nil) to end blocked waits, waits until all calls have left,
 // and calls the callback destroy. If destroy fails and interrupt is nil, the object is open again.
-// A close that has waited for this one then tries to destroy the object, too.
+// Another close that has waited for this one then tries to destroy the object, too.
 func (l *life) close(interrupt func(), destroy func() error) error {
 	l.closes.Lock()
 	defer l.closes.Unlock()
@@ -228,7 +228,7 @@ func (l *life) close(interrupt func(), destroy func() error) error {
 	return err
 }
 
-// used does what usedBy does, for callers that do not hold l.mu.
+// The method used is like usedBy, but for callers that do not hold l.mu.
 func (l *life) used() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 )
 
 // AttachMulticast makes a datagram queue pair receive what is sent to a multicast group. The
-// parameter lid is the group's LID on InfiniBand, and 0 on RoCE. If the group is attached already
-// nothing changes. While a group is attached QP.Close returns EBUSY. Errors: EINVAL if the queue
+// parameter lid is the group's LID on InfiniBand, and 0 on RoCE. If the group is attached already,
+// nothing changes. While a group is attached, QP.Close returns EBUSY. Errors: EINVAL if the queue
 // pair is not UD, or if group is not multicast (ff00::/8, or 224.0.0.0/4 mapped into IPv6); ENOMEM
 // beyond DeviceAttr.MaxMcastGrp or MaxMcastQPAttach.
 //

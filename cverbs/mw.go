@@ -52,7 +52,7 @@ func (p *PD) AllocMW(typ MWType) (*MW, error) {
 // Extension.
 func (w *MW) Type() MWType { return orZero(w).typ }
 
-// RKey returns the key of the latest posted bind.
+// RKey returns the key of the latest bind that was posted.
 //
 // Extension.
 func (w *MW) RKey() uint32 {
@@ -71,10 +71,11 @@ func (w *MW) Close() error {
 }
 
 // BindMW posts a bind of a window to part of a region, and returns the window's new key. The peer
-// may use the key once the bind has completed. Length 0 removes the binding of a type 1 window. If
-// the window was bound before, wr.MR may then be nil. A type 2 window must be invalidated before it
-// is bound again, by OpLocalInv or by the peer's OpSendWithInv. After a bind that was flushed,
-// soft-RoCE may refuse the window's next bind with WCMWBindErr; allocate another window then.
+// may use the key once the bind has completed. A bind with Length 0 removes the binding of a type 1
+// window. Its wr.MR may be nil if the window was bound before. A type 2 window must be invalidated
+// before it is bound again, by OpLocalInv or by the peer's OpSendWithInv. After a bind that was
+// flushed, soft-RoCE may refuse the window's next bind with WCMWBindErr; allocate another window
+// then.
 //
 // Errors: EINVAL for a range outside the region, and if the queue pair is not RC, UC or XRC_SEND,
 // or not in RTS, SQD, SQE or ERR; EPERM if the window, the region and the queue pair are not of one

@@ -18,8 +18,8 @@ type PD struct {
 	base *PD // set in a parent domain: the domain that it was created from
 }
 
-// same reports whether objects of the domain p work together with objects of the other domain.
-// Either domain may be nil.
+// The method same reports whether objects of the domain p work together with objects of the other
+// domain. Either domain may be nil.
 func (p *PD) same(other *PD) bool { return p.root() == other.root() }
 
 func (p *PD) root() *PD {

@@ -162,7 +162,7 @@ func (q *QP) Num() uint32 { return orZero(q).num }
 func (q *QP) Type() QPType { return orZero(q).typ }
 
 // Cap returns the sizes that the device granted, which are at least the requested sizes. One
-// exception: MaxSendSGE of an extended queue pair on soft-RoCE is at most 1. With an SRQ the
+// exception: MaxSendSGE of an extended queue pair on soft-RoCE is at most 1. With an SRQ, the
 // receive sizes have no meaning.
 //
 // Extension.
@@ -221,7 +221,7 @@ func (q *QP) query(mask QPAttrMask) (QPAttr, error) {
 }
 
 // ToInit moves the queue pair from RESET to INIT. It sets the port, the access rights of peers, and
-// P_Key index 0. From INIT on receives can be posted.
+// P_Key index 0. Once the queue pair is in INIT, receives can be posted.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) ToInit(port uint8, access AccessFlags) error {

@@ -141,10 +141,10 @@ type QPInit struct {
 	SigAll bool   // every send work request is signalled
 	QKey   uint32 // UD: the Q_Key that ToInit sets
 
-	// SendOps, if it is not 0, selects an extended queue pair (ibv_wr_post in section 3 of the
-	// manual). PostSend then accepts only these operations. A request with SendInline may have 32
-	// segments, whatever Cap.MaxSendSGE is. PostSend divides a batch into chains of up to 128
-	// requests, and posts each chain as a whole or not at all.
+	// SendOps, if it is not 0, selects an extended queue pair (see the manual page ibv_wr_post(3)).
+	// PostSend then accepts only these operations. A request with SendInline may have 32 segments,
+	// whatever Cap.MaxSendSGE is. PostSend divides a batch into chains of up to 128 requests, and
+	// posts each chain as a whole or not at all.
 	//
 	// On soft-RoCE a request with SendInline may have at most 1024 bytes. Any other request may
 	// have at most one segment, because the driver handles more segments wrong.

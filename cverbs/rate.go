@@ -75,13 +75,13 @@ func (r Rate) Mult() (mult int, ok bool) {
 	return mult, ok
 }
 
-// RateOfMbps returns the rate of exactly mbps Mbit/s (5000, 103125, ...). If there is no such rate
+// RateOfMbps returns the rate of exactly mbps Mbit/s (5000, 103125, ...). If there is no such rate,
 // ok is false and the rate is RateMax.
 //
 // Implements: mbps_to_ibv_rate.
 func RateOfMbps(mbps int) (r Rate, ok bool) { return rateOf(rateMbps, mbps) }
 
-// RateOfMult returns the rate that is mult times 2.5 Gbit/s. If there is no such rate ok is false
+// RateOfMult returns the rate that is mult times 2.5 Gbit/s. If there is no such rate, ok is false
 // and the rate is RateMax.
 //
 // Implements: mult_to_ibv_rate.

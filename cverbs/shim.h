@@ -17,7 +17,7 @@
 #include <rdma/rdma_cma.h>
 
 // Headers from rdma-core 33 on are sufficient (ci/header-versions.sh). Headers before rdma-core 44
-// lack some of these functions.
+// lack some of the functions below.
 unsigned int ibv_is_fork_initialized(void);
 int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags);
 struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access);

@@ -12,7 +12,7 @@ import "time"
 // AH is an address handle: the path to a datagram destination.
 type AH struct{}
 
-// CreateAH creates an address handle. On RoCE attr.IsGlobal, DGID and SGIDIndex must be set.
+// CreateAH creates an address handle. On RoCE, attr.IsGlobal, DGID and SGIDIndex must be set.
 // Errors: EINVAL for a wrong port, and on RoCE without IsGlobal; ENODATA for an empty entry of the
 // GID table; ENETUNREACH if no route leads to DGID.
 //
@@ -42,9 +42,9 @@ func (c *Context) AHAttrFromWC(port uint8, wc *WC, grh []byte) (AHAttr, error) {
 	return AHAttr{}, ErrNotSupported
 }
 
-// CreateAHFromWC creates an address handle for a reply to a datagram. In the reply SendWR.RemoteQPN
-// is wc.SrcQP. RemoteQKey is the Q_Key of the sender's queue pair, which the completion does not
-// contain. Arguments and errors are those of Context.AHAttrFromWC.
+// CreateAHFromWC creates an address handle for a reply to a datagram. In the reply,
+// SendWR.RemoteQPN is wc.SrcQP. RemoteQKey is the Q_Key of the sender's queue pair, which the
+// completion does not contain. Arguments and errors are those of Context.AHAttrFromWC.
 //
 // Implements: ibv_create_ah_from_wc.
 func (p *PD) CreateAHFromWC(port uint8, wc *WC, grh []byte) (*AH, error) { return nil, ErrNotSupported }
@@ -83,7 +83,7 @@ func (c *Context) CreateCompChannel() (*CompChannel, error) { return nil, ErrNot
 // Wait blocks until at least one completion event is pending. Then it takes and acknowledges
 // pending events, and returns their number. CQ.Fired reports the queues that the events belong to.
 // One Wait takes at most as many events as the channel has completion queues, and at most 64. If
-// events are left the next Wait returns at once.
+// events are left, the next Wait returns at once.
 //
 // An event means that a completion arrived after the queue was armed. So arm the queue, poll until
 // it is empty, and then call Wait.
@@ -132,10 +132,10 @@ func GetAddrInfo(ctx context.Context, node, service string, hints AddrInfo) ([]A
 // CreateEP creates an id from one result of GetAddrInfo. The id reports its events to ch. A passive
 // id is bound to info.Src; call Listen next. For any other id CreateEP resolves the address and the
 // route, and the id is in the same state as after ROUTE_RESOLVED; call CreateQP and Connect next.
-// The resolution of the address and that of the route may block a thread for up to 2 s each, and
-// cannot be interrupted. Programs that must not block call CreateID, ResolveAddr and ResolveRoute
-// instead. Errors: as BindAddr; ETIMEDOUT, ENETUNREACH or EHOSTUNREACH if info.Dst cannot be
-// reached; EMFILE if fewer than 8 descriptors are free.
+// Each of the two resolutions may block a thread for up to 2 s, and cannot be interrupted. Programs
+// that must not block call CreateID, ResolveAddr and ResolveRoute instead. Errors: as BindAddr;
+// ETIMEDOUT, ENETUNREACH or EHOSTUNREACH if info.Dst cannot be reached; EMFILE if fewer than 8
+// descriptors are free.
 //
 // Implements: rdma_create_ep.
 func (ch *EventChannel) CreateEP(info AddrInfo) (*CMID, error) { return nil, ErrNotSupported }
@@ -232,7 +232,7 @@ func (id *CMID) Data() any { return nil }
 func (id *CMID) BindAddr(addr netip.AddrPort) error { return ErrNotSupported }
 
 // ResolveAddr starts resolving dst to a device and a hardware address. The event ADDR_RESOLVED or
-// ADDR_ERROR follows. If src is zero the routing table chooses the source address. The timeout is
+// ADDR_ERROR follows. If src is zero, the routing table chooses the source address. The timeout is
 // rounded up to milliseconds.
 //
 // Implements: rdma_resolve_addr.
@@ -255,7 +255,7 @@ func (id *CMID) Listen(backlog int) error { return ErrNotSupported }
 // Connect sends a connection request. Call it after ROUTE_RESOLVED. If the id has a queue pair, the
 // event ESTABLISHED follows. If the id has no queue pair, p.QPNum must be the number of a queue
 // pair of the caller, and the event CONNECT_RESPONSE follows. The caller then moves the queue pair
-// to RTS and calls Establish. On iWARP ESTABLISHED follows in both cases. On failure REJECTED,
+// to RTS and calls Establish. On iWARP, ESTABLISHED follows in both cases. On failure, REJECTED,
 // UNREACHABLE or CONNECT_ERROR follows; on iWARP Connect itself may also return ECONNREFUSED.
 //
 // Implements: rdma_connect.
@@ -399,9 +399,9 @@ type Counters struct{}
 // Implements: ibv_create_counters.
 func (c *Context) CreateCounters() (*Counters, error) { return nil, ErrNotSupported }
 
-// Attach makes the counter with the given index count the packets or the bytes of a flow. If flow
-// is nil, the counter counts for every flow that is created with these Counters in a FlowCount. In
-// this case call Attach before CreateFlow. Errors: ErrNotSupported.
+// Attach makes a counter count the packets or the bytes of a flow. The parameter index selects the
+// counter. If flow is nil, the counter counts for every flow that is created with these Counters in
+// a FlowCount. In this case call Attach before CreateFlow. Errors: ErrNotSupported.
 //
 // Implements: ibv_attach_counters_point_flow.
 func (k *Counters) Attach(flow *Flow, what CounterKind, index uint32) error { return ErrNotSupported }
@@ -421,7 +421,7 @@ func (k *Counters) Close() error { return ErrNotSupported }
 // CQ is a completion queue.
 type CQ struct{}
 
-// CreateCQ creates a completion queue for at least depth completions. If ch is nil the queue can
+// CreateCQ creates a completion queue for at least depth completions. If ch is nil, the queue can
 // only be polled. The parameter vector is 0 to NumCompVectors-1. An overflow breaks every queue
 // pair that uses the queue, so depth must be enough for all their work requests.
 //
@@ -622,10 +622,10 @@ func (c *Context) Clock() (ticks uint64, err error) { return 0, ErrNotSupported 
 type Flow struct{}
 
 // CreateFlow creates a rule that steers packets to the queue pair if they meet all conditions in
-// specs. The queue pair must be of type RAW_PACKET or UD. Actions in specs tag, drop or count these
-// packets. Conditions must be in the order of a packet's headers. The process needs CAP_NET_RAW.
-// Errors: ErrNotSupported; EPERM without CAP_NET_RAW; EINVAL for more than 255 specs, and for
-// conditions that the device does not support.
+// specs. The queue pair must be of type RAW_PACKET or UD. An action in specs tags, drops or counts
+// these packets. Conditions must be in the order of a packet's headers. The process needs
+// CAP_NET_RAW. Errors: ErrNotSupported; EPERM without CAP_NET_RAW; EINVAL for more than 255 specs,
+// and for conditions that the device does not support.
 //
 // Implements: ibv_create_flow.
 func (q *QP) CreateFlow(attr FlowAttr, specs []FlowSpec) (*Flow, error) { return nil, ErrNotSupported }
@@ -640,10 +640,11 @@ func (f *Flow) Close() error { return ErrNotSupported }
 // package, or set RDMAV_FORK_SAFE=1 in the environment. Errors: EINVAL after the first
 // registration, ENOSYS.
 //
-// Few Go programs need ForkInit. os/exec is safe without it, because its child shares the parent's
-// memory until it executes the other program. ForkInit is for processes in which C code forks and
-// both processes continue. The child then lacks all pages that contain registered memory. Pages of
-// Go's heap may be among them, so the child must not run Go code that accesses such pages.
+// Few Go programs need ForkInit. os/exec is safe without ForkInit, because the child of os/exec
+// shares the parent's memory until the child executes the other program. ForkInit is for processes
+// in which C code forks and both processes continue. The child then lacks all pages that contain
+// registered memory. Pages of Go's heap may be among them, so the child must not run Go code that
+// accesses such pages.
 //
 // Implements: ibv_fork_init.
 func ForkInit() error { return ErrNotSupported }
@@ -824,8 +825,8 @@ func (p *PD) AllocNullMR() (*MR, error) { return nil, ErrNotSupported }
 func (p *PD) AdviseMR(advice MRAdvice, flags AdviseFlags, sges []SGE) error { return ErrNotSupported }
 
 // AttachMulticast makes a datagram queue pair receive what is sent to a multicast group. The
-// parameter lid is the group's LID on InfiniBand, and 0 on RoCE. If the group is attached already
-// nothing changes. While a group is attached QP.Close returns EBUSY. Errors: EINVAL if the queue
+// parameter lid is the group's LID on InfiniBand, and 0 on RoCE. If the group is attached already,
+// nothing changes. While a group is attached, QP.Close returns EBUSY. Errors: EINVAL if the queue
 // pair is not UD, or if group is not multicast (ff00::/8, or 224.0.0.0/4 mapped into IPv6); ENOMEM
 // beyond DeviceAttr.MaxMcastGrp or MaxMcastQPAttach.
 //
@@ -853,7 +854,7 @@ func (p *PD) AllocMW(typ MWType) (*MW, error) { return nil, ErrNotSupported }
 // Extension.
 func (w *MW) Type() MWType { return 0 }
 
-// RKey returns the key of the latest posted bind.
+// RKey returns the key of the latest bind that was posted.
 //
 // Extension.
 func (w *MW) RKey() uint32 { return 0 }
@@ -864,10 +865,11 @@ func (w *MW) RKey() uint32 { return 0 }
 func (w *MW) Close() error { return ErrNotSupported }
 
 // BindMW posts a bind of a window to part of a region, and returns the window's new key. The peer
-// may use the key once the bind has completed. Length 0 removes the binding of a type 1 window. If
-// the window was bound before, wr.MR may then be nil. A type 2 window must be invalidated before it
-// is bound again, by OpLocalInv or by the peer's OpSendWithInv. After a bind that was flushed,
-// soft-RoCE may refuse the window's next bind with WCMWBindErr; allocate another window then.
+// may use the key once the bind has completed. A bind with Length 0 removes the binding of a type 1
+// window. Its wr.MR may be nil if the window was bound before. A type 2 window must be invalidated
+// before it is bound again, by OpLocalInv or by the peer's OpSendWithInv. After a bind that was
+// flushed, soft-RoCE may refuse the window's next bind with WCMWBindErr; allocate another window
+// then.
 //
 // Errors: EINVAL for a range outside the region, and if the queue pair is not RC, UC or XRC_SEND,
 // or not in RTS, SQD, SQE or ERR; EPERM if the window, the region and the queue pair are not of one
@@ -957,7 +959,7 @@ func (q *QP) Num() uint32 { return 0 }
 func (q *QP) Type() QPType { return 0 }
 
 // Cap returns the sizes that the device granted, which are at least the requested sizes. One
-// exception: MaxSendSGE of an extended queue pair on soft-RoCE is at most 1. With an SRQ the
+// exception: MaxSendSGE of an extended queue pair on soft-RoCE is at most 1. With an SRQ, the
 // receive sizes have no meaning.
 //
 // Extension.
@@ -982,7 +984,7 @@ func (q *QP) Query() (QPAttr, error) { return QPAttr{}, ErrNotSupported }
 func (q *QP) State() (QPState, error) { return 0, ErrNotSupported }
 
 // ToInit moves the queue pair from RESET to INIT. It sets the port, the access rights of peers, and
-// P_Key index 0. From INIT on receives can be posted.
+// P_Key index 0. Once the queue pair is in INIT, receives can be posted.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) ToInit(port uint8, access AccessFlags) error { return ErrNotSupported }
@@ -1178,7 +1180,7 @@ func (t *Turn) Reset() {}
 func (t *Turn) Len() int { return 0 }
 
 // Run runs all posts in the order in which they were added. A post that is refused does not stop
-// the posts after it. Then Run polls cq as [CQ.PollSpin] does. If wc is empty Run does not poll,
+// the posts after it. Then Run polls cq as [CQ.PollSpin] does. If wc is empty, Run does not poll,
 // and cq may be nil. A second Run without new posts only polls. n and err are the results of the
 // poll. [Turn.Refused] and [Turn.Posted] return the results of the posts. Run does not allocate.
 //

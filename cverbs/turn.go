@@ -129,7 +129,7 @@ func (t *Turn) Reset() {
 func (t *Turn) Len() int { return len(t.posts) }
 
 // Run runs all posts in the order in which they were added. A post that is refused does not stop
-// the posts after it. Then Run polls cq as [CQ.PollSpin] does. If wc is empty Run does not poll,
+// the posts after it. Then Run polls cq as [CQ.PollSpin] does. If wc is empty, Run does not poll,
 // and cq may be nil. A second Run without new posts only polls. n and err are the results of the
 // poll. [Turn.Refused] and [Turn.Posted] return the results of the posts. Run does not allocate.
 //
@@ -157,7 +157,7 @@ func (t *Turn) Run(cq *CQ, wc []WC, polls int) (n int, err error) {
 	return pollResult(int(turned.got))
 }
 
-// use shows the race detector which queues Run uses; see type serial.
+// The method use tells the race detector which queues Run uses; see type serial.
 func (t *Turn) use(cq *CQ, posts, polled int) {
 	for _, k := range t.kept[:posts] {
 		if k.qp != nil {

@@ -26,19 +26,19 @@ func openUevents() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "uevents"), nil
 }
 
-// watchDevices calls the function removed whenever an RDMA device may be about to be removed. It
-// returns when the file is closed.
-func watchDevices(uevents *os.File, removed func()) {
+// watchDevices calls onRemoval whenever an RDMA device may be about to be removed. It returns when
+// the file is closed.
+func watchDevices(uevents *os.File, onRemoval func()) {
 	report := make([]byte, 16<<10)
 	for {
 		n, err := uevents.Read(report)
 		switch {
 		case errors.Is(err, unix.ENOBUFS): // reports were lost
-			removed()
+			onRemoval()
 		case err != nil:
 			return
 		case isRemoval(report[:n]):
-			removed()
+			onRemoval()
 		}
 	}
 }

@@ -81,10 +81,11 @@ const atOnce = 2 * time.Microsecond
 // blocker.For.
 func (w *waiter) brief() bool { return w.blocks && w.last < blocker.For }
 
-// wait parks the goroutine until try returns true. It calls try at least once, unless Wake was
-// called before. If the last wait was short but did not find its event at once, and there is no
-// deadline, the method blocks the thread before the first try, which saves a system call. The zero
-// deadline never expires. The caller has called enter, so no other goroutine is inside wait.
+// wait parks the goroutine until the callback try returns true. It calls try at least once, unless
+// Wake was called before. If the last wait was short but did not find its event at once, and there
+// is no deadline, the method blocks the thread before it first calls try, which saves a system
+// call. The zero deadline never expires. The caller has called enter, so no other goroutine is
+// inside wait.
 func (w *waiter) wait(ctx context.Context, deadline time.Time, try func(uintptr) bool) error {
 	if ctx.Done() != nil {
 		stop := context.AfterFunc(ctx, w.interrupt)

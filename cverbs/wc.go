@@ -95,11 +95,11 @@ func (f WCFlags) String() string { return bitNames(wcFlagNames, f) }
 // each receive buffer, before the data.
 const GRHSize = 40
 
-// MaxPolls is the largest argument polls of CQ.PollSpin, CQ.PollEx and Turn.Run. 1024 polls take
-// about 10 microseconds on hardware.
+// MaxPolls is the largest number of polls in one CQ.PollSpin, CQ.PollEx or Turn.Run. On hardware
+// 1024 polls take about 10 microseconds.
 const MaxPolls = 1024
 
-// WC is one completion: struct ibv_wc, which the driver fills. If Status is not WCSuccess only ID,
+// WC is one completion: struct ibv_wc, which the driver fills. If Status is not WCSuccess, only ID,
 // Status, VendorErr and QPNum are valid. ByteLen, Imm, SrcQP and Flags are 0 then, and the other
 // fields are undefined.
 type WC struct {

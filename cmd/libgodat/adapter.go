@@ -55,7 +55,7 @@ type instance struct {
 var instances sync.Map // from lineKey to instance
 
 // godat_name records the name of an adapter in dat.conf with its ia_params, "DEVICE [strict]".
-// Without params the device is what follows godat- in the name. It returns 1, or 0 if it does not
+// Without params, the device is what follows godat- in the name. It returns 1, or 0 if it does not
 // understand the params.
 //
 //export godat_name

@@ -11,8 +11,8 @@ import "unsafe"
 // room on the goroutine's stack. A signal may arrive while a thread of the program runs Go, and a
 // signal handler without an alternate stack then runs on the goroutine's stack. Such a handler
 // always has at least 160 KiB, even before the function room has run. Between two calls, less than
-// a quarter of the stack is in use, so the garbage collector may halve the stack, but at most once
-// before each call.
+// a quarter of the stack is in use, so the garbage collector may halve the stack. It does so at
+// most once before each call.
 //
 //export godat_call
 func godat_call(function, arguments unsafe.Pointer) {

@@ -51,7 +51,7 @@ func (ia *adapter) epAttr(a *C.DAT_EP_ATTR) *udat.EPAttr {
 	return attr
 }
 
-// streams returns the dispatchers of an endpoint.
+// streams looks up the dispatchers of an endpoint.
 func streams(recv, request, connect C.DAT_EVD_HANDLE) (r, q, c *udat.EVD, ret C.DAT_RETURN) {
 	r, rOK := optional[*udat.EVD](recv)
 	q, qOK := optional[*udat.EVD](request)
@@ -109,7 +109,7 @@ func godat_ep_create_with_srq(h C.DAT_IA_HANDLE, pzHandle C.DAT_PZ_HANDLE, recv,
 	a := e.ia.epAttr((*C.DAT_EP_ATTR)(attr))
 	switch {
 	case e.ia.strict:
-	case a == nil: // C DAPL takes its defaults
+	case a == nil: // C DAPL uses its defaults
 		a = new(udat.EPAttr)
 	default: // C DAPL has no watermarks on a shared queue
 		a.MaxRecvDTOs, a.SRQSoftHW = 0, 0

@@ -1,8 +1,8 @@
 //go:build dat2
 
-// How a thread of the program enters Go. Go expects a large stack that stays the same, and the
-// program expects that nobody changes its signals. So the Go part of a call runs on a stack of this
-// library, one for each thread, and Go's own threads block the program's signals.
+// This file defines how a thread of the program enters Go. Go expects a large stack that stays the
+// same, and the program expects that nobody changes its signals. So the Go part of a call runs on a
+// stack of this library, one for each thread, and Go's own threads block the program's signals.
 
 #define _GNU_SOURCE
 #include <errno.h>

@@ -32,8 +32,8 @@ func code(err error) C.DAT_RETURN {
 	return failure(e.Type, e.Subtype)
 }
 
-// inside returns the error of udat that err wraps, or InternalError if it wraps none. It is a
-// separate function, because errors.As moves its target to the heap.
+// The function inside returns the error of udat that err wraps, or InternalError if it wraps none.
+// It is a separate function, because errors.As moves its target to the heap.
 func inside(err error) *udat.Error {
 	var e *udat.Error
 	if !errors.As(err, &e) {

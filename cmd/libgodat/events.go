@@ -123,9 +123,9 @@ func (e *entry) takeUntaken(out *C.godat_event) bool {
 	return w != nil
 }
 
-// dequeueCode returns the code of an error of a dequeue. If a dispatcher of completions is empty, C
-// DAPL returns QUEUE_EMPTY without the bit of the error class, and programs compare it with ==
-// DAT_QUEUE_EMPTY.
+// dequeueCode converts the error of a dequeue to a DAT_RETURN. If a dispatcher of completions is
+// empty, C DAPL returns QUEUE_EMPTY without the bit of the error class, and programs compare it
+// with == DAT_QUEUE_EMPTY.
 func (e *entry) dequeueCode(err error) C.DAT_RETURN {
 	if ret := code(err); !e.rawPoll || ret != C.DAT_CLASS_ERROR|C.DAT_QUEUE_EMPTY {
 		return ret
@@ -187,8 +187,8 @@ func putPrivate(c *C.godat_handle, data []byte) C.DAT_COUNT {
 	return C.DAT_COUNT(copy(unsafe.Slice((*byte)(&c.private_data[0]), C.GODAT_PRIVATE), data))
 }
 
-// inGo is how long a wait first blocks in Go, where it wakes fastest. After that its thread blocks
-// in C, where a signal can end the wait.
+// inGo is how long a wait blocks in Go, where it wakes fastest. Then its thread blocks in C, where
+// a signal can end the wait.
 const inGo = 10 * time.Millisecond
 
 // split divides a DAT timeout into the time in Go (first) and the time in C (rest).
@@ -213,9 +213,10 @@ type wait struct {
 	err    error
 }
 
-// block starts the part of a wait that blocks in C. It calls the parameter run on a goroutine, and
-// returns GODAT_PENDING. The context of this call ends after the duration in the parameter rest, or
-// when a signal cancels the wait. After the call, the goroutine signals out.fd.
+// block starts the part of a wait that blocks in C. It calls the callback run on a goroutine, and
+// returns GODAT_PENDING. The context that the callback receives ends after the duration in the
+// parameter rest, or when a signal cancels the wait. When the callback has returned, the goroutine
+// signals out.fd.
 func (e *entry) block(out *C.godat_wait, rest time.Duration, run func(context.Context, *wait)) C.DAT_RETURN {
 	if out.fd = C.godat_eventfd(); out.fd < 0 {
 		return failure(udat.InsufficientResources, udat.SubNone)

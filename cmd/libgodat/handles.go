@@ -109,8 +109,8 @@ func find[T udat.Handle](h C.DAT_HANDLE) (object T, e *entry) {
 	return object, e
 }
 
-// optional is like find, for an argument that may be DAT_HANDLE_NULL. ok is false if the handle is
-// bad.
+// optional is like find, but for an argument that may be DAT_HANDLE_NULL. ok is false if the handle
+// is bad.
 func optional[T udat.Handle](h C.DAT_HANDLE) (object T, ok bool) {
 	if h == nil {
 		return object, true

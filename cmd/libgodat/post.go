@@ -57,8 +57,8 @@ func (e *entry) region(context uint32) *udat.LMR {
 
 // remoteTriplet returns the remote memory of an RDMA operation of n bytes. Programs for C DAPL
 // leave the length in the triplet unset, or set it to less than they transfer, because C DAPL
-// ignores it. So unless the adapter is strict, remoteTriplet sets the length to n. It keeps the
-// length of a read's triplet if that length is smaller.
+// ignores it. So unless the adapter is strict, remoteTriplet sets the length to n. Only a read's
+// triplet keeps a length from 1 to n.
 func (e *entry) remoteTriplet(r *C.DAT_RMR_TRIPLET, n uint64, read bool) udat.RMRTriplet {
 	t := udat.RMRTriplet{RMRContext: uint32(r.rmr_context), TargetAddress: uint64(r.virtual_address),
 		SegmentLength: uint64(r.segment_length)}
@@ -68,7 +68,7 @@ func (e *entry) remoteTriplet(r *C.DAT_RMR_TRIPLET, n uint64, read bool) udat.RM
 	return t
 }
 
-// flags translates the completion flags of a post. Unless the adapter is strict every completion
+// flags translates the completion flags of a post. Unless the adapter is strict, every completion
 // notifies, as with C DAPL.
 func (e *entry) flags(f C.DAT_COMPLETION_FLAGS) udat.CompletionFlags {
 	if !e.ia.strict {

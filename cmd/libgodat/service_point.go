@@ -94,8 +94,8 @@ func godat_rsp_create(h C.DAT_IA_HANDLE, qual C.DAT_CONN_QUAL, epHandle C.DAT_EP
 	return ret
 }
 
-// reserved has the arguments with which a reserved service point was created. A request ends the
-// service point, and the event of the request does not name the service point.
+// Type reserved has the arguments with which a reserved service point was created. A request ends
+// the service point, and the event of the request does not name the service point.
 type reserved struct {
 	qual udat.ConnQual
 	evd  *entry
