@@ -38,8 +38,9 @@ static inline int too_early(const struct ibv_qp *qp, enum ibv_qp_state from)
 // Returns CV_YIELD if the thread has not yielded for 2 ms, else 0. The caller is inside a gate.
 __attribute__((visibility("hidden"))) int cv_yield_due(void);
 
-// Counts the thread's polls in calls with more than one poll. After every 8192 polls it calls
-// cv_yield_due, which reads the clock. Returns CV_YIELD or 0. The caller is inside a gate.
+// yield_after adds the polls of a call to the thread's count, if the call has made more than one.
+// After every 8192 polls it calls cv_yield_due, which reads the clock. It returns CV_YIELD or 0.
+// The caller is inside the gate of an object (gate.c).
 static inline int yield_after(uint32_t polls)
 {
 	if (polls > 1 && (cv_me->polled += polls) >= 1 << 13) {

@@ -1162,8 +1162,8 @@ func (t *Turn) PostSend(q *QP, wrs []SendWR, sges []SGE) {}
 // Extension.
 func (t *Turn) PostRecv(q *QP, wrs []RecvWR, sges []SGE) {}
 
-// PostSRQRecv adds a post to a shared receive queue; see [SRQ.PostRecv], and PostSend for the
-// slices.
+// PostSRQRecv adds a post to a shared receive queue; see [SRQ.PostRecv]. The slices must remain
+// unchanged as long as those of PostSend.
 //
 // Extension.
 func (t *Turn) PostSRQRecv(q *SRQ, wrs []RecvWR, sges []SGE) {}

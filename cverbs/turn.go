@@ -83,8 +83,8 @@ func (t *Turn) PostRecv(q *QP, wrs []RecvWR, sges []SGE) {
 		n: turnLen(len(wrs)), nSGE: turnLen(len(sges)), maxSGE: q.cap.MaxRecvSGE, kind: C.CV_TURN_RECV}
 }
 
-// PostSRQRecv adds a post to a shared receive queue; see [SRQ.PostRecv], and PostSend for the
-// slices.
+// PostSRQRecv adds a post to a shared receive queue; see [SRQ.PostRecv]. The slices must remain
+// unchanged as long as those of PostSend.
 //
 // Extension.
 func (t *Turn) PostSRQRecv(q *SRQ, wrs []RecvWR, sges []SGE) {

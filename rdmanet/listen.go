@@ -18,10 +18,10 @@ import (
 type ListenConfig struct {
 	// Device is the RDMA device: its name ("rxe0", "mlx5_0"), one of its addresses, "tcp" for RDMA
 	// over TCP, or "mem0", which accepts connections from this process only. If Device is empty, the
-	// listen address selects the device. A loopback address selects the first device, and any other
-	// address the device that has it. If "host:port" has no host, the listener uses all devices. On a
-	// host without RDMA devices the listener then uses mem0 for addresses of this host, unless
-	// Fallback is set.
+	// listen address selects the device. A loopback address selects the first device. Any other
+	// address selects the device that has this address. If "host:port" has no host, the listener uses
+	// all devices. If Device is empty on a host without RDMA devices, the listener uses mem0 for
+	// addresses of this host, unless Fallback is set.
 	//
 	// On "tcp" the listener uses only the listen address. On other devices it uses all addresses of
 	// the device. mem0 accepts any listen address, also one that this host does not have, because it

@@ -8,8 +8,8 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// This file is the queue of a dispatcher. It sees endpoints only through the types source,
-// completionSink and sharedQueue.
+// The code of this file is the queue of a dispatcher. It uses endpoints only through three types:
+// source, completionSink and sharedQueue.
 
 // drain moves the events of all completions to the ring; e.mu is held.
 func (e *EVD) drain() { e.drainInto(nil, 1) }

@@ -3,12 +3,13 @@ package udat
 import "github.com/godat/godat/udat/internal/fabric"
 
 // CreateRSP listens on qual at the adapter's addresses for one connection request. The endpoint ep
-// becomes RESERVED. If ep is not UNCONNECTED or has no zone, CreateRSP returns InvalidState. If ep
-// is nil, the provider makes the endpoint, as with PSPProvider.
+// becomes RESERVED. It must be UNCONNECTED and have a zone, else CreateRSP returns InvalidState. If
+// ep is nil, the provider makes the endpoint, as with PSPProvider.
 //
-// The request makes a CONNECTION_REQUEST event on evd. The endpoint of its CR is ep, which becomes
-// PASSIVE, or the provider's endpoint, which is TENTATIVE. The request also destroys the service
-// point; further requests are refused. The other errors of CreateRSP are those of CreatePSP.
+// The request makes a CONNECTION_REQUEST event on evd. If ep is not nil, it is the endpoint of the
+// event's CR, and becomes PASSIVE. Else the provider's endpoint, which is TENTATIVE, is that of the
+// CR. The request also destroys the service point; further requests are refused. The other errors
+// of CreateRSP are those of CreatePSP.
 //
 // Implements: dat_rsp_create.
 func (ia *IA) CreateRSP(qual ConnQual, ep *EP, evd *EVD) (*RSP, error) {

@@ -9,10 +9,9 @@ import "unsafe"
 
 // godat_call runs a function that cgo exports, with the arguments that cgo passes. It first makes
 // room on the goroutine's stack. A signal may arrive while a thread of the program runs Go, and a
-// signal handler without an alternate stack then runs on the goroutine's stack. Such a handler
-// always has at least 160 KiB, even before the function room has run. Between two calls, less than
-// a quarter of the stack is in use, so the garbage collector may halve the stack. It does so at
-// most once before each call.
+// signal handler without an alternate stack then runs on the goroutine's stack. The function room
+// makes the stack large enough for such a handler. Between two calls the garbage collector may
+// halve the stack, but at most once. So the handler has at least 160 KiB at any time.
 //
 //export godat_call
 func godat_call(function, arguments unsafe.Pointer) {

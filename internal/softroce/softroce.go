@@ -13,7 +13,7 @@ const Name = "Soft-RoCE"
 const MaxRetry = 7
 
 // DefaultRetry returns the default number of transport retries for a device of the given vendor. It
-// is 7. For soft-RoCE it is 6, because with 7 soft-RoCE retries forever and never reports that a
+// is 7. For soft-RoCE it is 6: with 7, soft-RoCE never stops to retry, and never reports that a
 // peer has vanished.
 func DefaultRetry(vendor uint32) uint8 {
 	if vendor == Vendor {

@@ -2,9 +2,9 @@
 // which promises hold. ci/faults.sh runs it on every fabric and makes docs/reliability.md.
 //
 //	faults [-long] [-run TEXT] [-json FILE] DEVICE     all scenarios, or those whose name contains TEXT
-//	faults -host ADDRESS:PORT [DEVICE]                 the other host of -peer-at ADDRESS:PORT, with its own device
+//	faults -host ADDRESS:PORT [DEVICE]                 the other host of a run with -peer-at ADDRESS:PORT
 //	faults -page FILE RESULT...                        the page, from the results of all fabrics
-//	faults -keep -page FILE RESULT...                  the same page, with these results in it
+//	faults -keep -page FILE RESULT...                  the same, but the page keeps what the results lack
 //
 // Each end has an adapter with connections of every kind: send and receive, shared receive queue,
 // RDMA write and read, memory window. Messages are numbered and checksummed; regions lie between

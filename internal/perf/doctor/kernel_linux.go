@@ -138,8 +138,9 @@ func askPFC(netdev string) ([]int, error) {
 }
 
 // locksFreely reports whether this process may lock more memory than its limit: whether it has
-// CAP_IPC_LOCK in the initial user namespace. It asks the kernel to lock address space without
-// memory. It does not use /proc, because a chroot often lacks /proc.
+// CAP_IPC_LOCK in the initial user namespace. It asks the kernel to lock more addresses than the
+// limit permits. No memory is mapped to these. It does not use /proc, because a chroot often lacks
+// /proc.
 func locksFreely() bool {
 	limit, _ := MemlockLimit()
 	b, err := unix.Mmap(-1, 0, int(limit)+os.Getpagesize(), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON)

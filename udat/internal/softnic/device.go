@@ -50,7 +50,7 @@ type Adapter struct {
 // Opening is one opening of the adapter's device.
 type Opening interface{ Report(ev fabric.AsyncEvent) }
 
-// Device is one opening of a NIC, with its objects and connections. The transport sends and
+// Device is an open NIC, with its objects and connections. The transport sends and
 // receives the messages that make and end a connection.
 type Device struct {
 	HW     *Adapter

@@ -7,7 +7,7 @@ import (
 	"github.com/godat/godat/udat/internal/softnic"
 )
 
-// Device is one opening of a device of the fabric.
+// Device is an open device of the fabric.
 type Device struct {
 	softnic.Device
 	at     netip.Addr // the address to listen on and to connect from; invalid: all addresses

@@ -161,7 +161,7 @@ func (x *rx) pin(l *link, off, n uint64) ([][]byte, iwarp.Fault) {
 	return x.in.Place(), fine
 }
 
-// reach pins a part of the memory that the frame names: the n bytes from offset off on.
+// reach pins a part of the memory that the frame names: n bytes, which begin at the offset off.
 func (x *rx) reach(l *link, off, n uint64, need fabric.Access, kind int) iwarp.Fault {
 	return denials[l.qp.Reach(&x.in, x.h.Key, x.h.Offset+off, n, need)][kind]
 }

@@ -104,7 +104,7 @@ func (s *srq) Resize(depth int) error {
 
 func (s *srq) Depth() int { return int(s.depth.Load()) }
 
-// Available returns -1, because verbs does not report the number.
+// Available returns -1, because verbs does not report the number of receives that are left.
 func (s *srq) Available() int { return -1 }
 
 func (s *srq) Close() error {

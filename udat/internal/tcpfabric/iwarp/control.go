@@ -18,8 +18,8 @@ const (
 	// ControlAck says that the requests up to number Value have succeeded.
 	ControlAck
 	// ControlNotReady says that the requests up to number Value have succeeded, and that there is no
-	// receive for the next one. The sender of ControlNotReady ignores this request and all later ones
-	// until ControlResume.
+	// receive for the next request. The sender of ControlNotReady ignores the next request and all
+	// later requests until ControlResume.
 	ControlNotReady
 	// ControlReady says that there is now a receive for request number Value+1.
 	ControlReady

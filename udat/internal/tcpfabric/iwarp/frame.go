@@ -35,9 +35,9 @@ func Checksum(sum uint32, b []byte) uint32 { return crc32.Update(sum, castagnoli
 // padding returns the number of bytes between the payload and the checksum.
 func padding(segment int) int { return -(lengthSize + segment) & 3 }
 
-// TrailerSize returns the number of bytes that follow a segment. The parameter segment is the
-// length of its headers and payload.
-func TrailerSize(segment int) int { return padding(segment) + crcSize }
+// TrailerSize returns the number of bytes that follow a segment whose headers and payload have the
+// given length.
+func TrailerSize(length int) int { return padding(length) + crcSize }
 
 // PutTrailer writes into b what follows a segment of the given length, and returns the number of
 // bytes that it has written. b must have room for MaxTrailer bytes. The parameter sum is the
