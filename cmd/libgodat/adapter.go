@@ -112,18 +112,19 @@ func godat_ia_open(name C.DAT_NAME_PTR, safe C.DAT_BOOLEAN, qlen C.DAT_COUNT, as
 	}
 	ia := &adapter{IA: opened, provider: C.godat_provider(name, safe), safe: safe, strict: in.strict,
 		entries: map[*entry]struct{}{}}
-	evd := new(entry)
-	if !exists && *async == nil {
+	makesEVD := !exists && *async == nil
+	var evd *entry
+	if makesEVD {
 		evd = ia.newHandle(opened.AsyncEVD())
 	}
 	ia.self = ia.newHandle(opened)
-	if ia.self == nil || evd == nil {
+	if ia.self == nil || makesEVD && evd == nil {
 		opened.Close(udat.CloseAbrupt)
 		ia.freeAll()
 		return failure(udat.InsufficientResources, udat.SubResourceMemory)
 	}
 	putAddr(&ia.self.c.local, opened.Addr(), 0)
-	if evd.c != nil {
+	if makesEVD {
 		*async = C.DAT_EVD_HANDLE(evd.c)
 	}
 	_, attr, provider, _ := opened.Query()

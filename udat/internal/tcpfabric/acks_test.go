@@ -38,9 +38,7 @@ func TestSendAcknowledges(t *testing.T) {
 	h := send(receives+ignored+1, 0, true)
 	h.Word = uint32(start) + 1 // less than was acknowledged before
 	p.write(h, nil)
-	reason, told := p.terminated()
-	assert.Assert(t, told)
-	assert.Equal(t, reason, iwarp.FaultOperation)
+	p.terminatedWith(iwarp.FaultOperation)
 	p.Close()
 	s.expect(fabric.EventDisconnected)
 }

@@ -41,9 +41,7 @@ func TestChecksums(t *testing.T) {
 		wrong[len(wrong)-1] ^= 1
 		p.bytes(wrong)
 		if c.want {
-			reason, told := p.terminated()
-			assert.Assert(t, told)
-			assert.Equal(t, reason, iwarp.FaultCRC)
+			p.terminatedWith(iwarp.FaultCRC)
 			assert.Equal(t, string(v.room()[:6]), "summed")
 		} else {
 			p.write(iwarp.Header{Op: iwarp.OpReadRequest, MSN: 2, SinkKey: 1, Length: 6, Key: v.mr.RKey(), Offset: v.at(0)}, nil)
@@ -79,9 +77,7 @@ func TestChecksumsAsked(t *testing.T) {
 // loopback returns a TCP connection on the loopback interface.
 func loopback(t *testing.T) *net.TCPConn {
 	t.Helper()
-	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	assert.NilError(t, err)
-	t.Cleanup(func() { l.Close() })
+	l := serve(t)
 	c, err := net.DialTCP("tcp", nil, l.Addr().(*net.TCPAddr))
 	assert.NilError(t, err)
 	t.Cleanup(func() { c.Close() })

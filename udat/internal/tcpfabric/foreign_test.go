@@ -2,9 +2,7 @@ package tcpfabric
 
 import (
 	"errors"
-	"net"
 	"testing"
-	"time"
 
 	"github.com/godat/godat/udat/internal/fabric"
 	"github.com/godat/godat/udat/internal/softnic"
@@ -78,9 +76,7 @@ func TestForeignRejected(t *testing.T) {
 // peer sends something else instead, the attempt still ends.
 func TestForeignReplies(t *testing.T) {
 	v := newVictim(t)
-	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	assert.NilError(t, err)
-	t.Cleanup(func() { l.Close() })
+	l := serve(t)
 	reply := func(change func(*iwarp.Setup)) []byte {
 		s := iwarp.Setup{Reply: true, Revision: 2, Enhanced: true, In: 1, Out: 1}
 		change(&s)
@@ -118,20 +114,17 @@ func TestForeignReplies(t *testing.T) {
 			conn, err := v.dev.Connect(qp, fabric.ConnectParams{Remote: addrOf(l.Addr()), Private: []byte("hi"), ReadIn: 1,
 				ReadOut: 1}, func(ev fabric.ConnEvent) { events <- ev })
 			assert.NilError(t, err)
-			tcp, err := l.Accept()
-			assert.NilError(t, err)
-			request, err := readSetup(tcp.(*net.TCPConn), false, patience)
-			assert.NilError(t, err)
+			p, request := server{l.TCPListener, t}.request()
 			assert.Equal(t, string(request.Private), "hi")
-			tcp.Write(c.reply)
+			p.bytes(c.reply)
 			if c.kind != fabric.EventEstablished {
-				tcp.Close()
+				p.Close()
 			}
 			s := &session{v: v, events: events}
 			ev := s.next()
 			assert.Equal(t, ev.Kind, c.kind, "%v", ev.Err)
 			assert.Equal(t, string(ev.Private), c.data)
-			tcp.Close()
+			p.Close()
 			assert.NilError(t, conn.Close())
 			assert.NilError(t, qp.Close())
 		})
@@ -142,19 +135,12 @@ func TestForeignReplies(t *testing.T) {
 // first frame, this end sends at once. It posts nothing that only ends of this library have.
 func TestForeignAccepts(t *testing.T) {
 	v := newVictim(t)
-	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	assert.NilError(t, err)
-	defer l.Close()
+	l := serve(t)
 	for range 2 {
 		i := v.joins(addrOf(l.Addr()))
-		c, err := l.AcceptTCP()
-		assert.NilError(t, err)
-		defer c.Close()
-		_, err = readSetup(c, false, patience)
-		assert.NilError(t, err)
-		assert.NilError(t, writeSetup(c, &iwarp.Setup{Reply: true, Revision: 2, Enhanced: true, In: 1, Out: 1}))
-		assert.NilError(t, c.SetDeadline(time.Now().Add(patience)))
-		ev := <-i.events
+		p, _ := l.request()
+		p.replies(iwarp.Setup{Revision: 2, Enhanced: true, In: 1, Out: 1})
+		ev := nextOf(t, i.events)
 		assert.Equal(t, ev.Kind, fabric.EventEstablished, "%v", ev.Err)
 		for _, op := range []fabric.Opcode{fabric.OpWriteImm, fabric.OpSendImm, fabric.OpCmpSwap, fabric.OpFetchAdd} {
 			_, err := i.qp.PostSend([]fabric.SendWR{{Opcode: op}}, nil)
@@ -163,10 +149,10 @@ func TestForeignAccepts(t *testing.T) {
 		}
 		i.post(fabric.SendWR{Opcode: fabric.OpSend}, 8)
 		i.ends(1)
-		h, payload := (&peer{Conn: c, t: t}).read()
+		h, payload := p.read()
 		assert.Equal(t, h.Op, iwarp.OpSend)
 		assert.DeepEqual(t, payload, i.mem[:8])
-		c.Close()
+		p.Close()
 		i.close()
 	}
 }
@@ -199,9 +185,7 @@ func TestForeignInvalidates(t *testing.T) {
 		assert.Equal(t, wcs[0].Flags&fabric.WCWithInv != 0, op == iwarp.OpSendInv)
 	}
 	p.write(iwarp.Header{Op: iwarp.OpSendInv, Last: true, MSN: 3, Word: key}, []byte("some"))
-	reason, told := p.terminated()
-	assert.Assert(t, told)
-	assert.Equal(t, reason, iwarp.FaultInvalidate)
+	p.terminatedWith(iwarp.FaultInvalidate)
 	p.Close()
 	s.expect(fabric.EventDisconnected)
 }

@@ -96,9 +96,7 @@ func TestHostileAnswers(t *testing.T) {
 			add, _ := p.read()
 			assert.Equal(t, add.Op, iwarp.OpAtomicRequest)
 			c.do(p, read, add)
-			reason, told := p.terminated()
-			assert.Assert(t, told, "no terminate")
-			assert.Equal(t, reason, c.want)
+			p.terminatedWith(c.want)
 			p.Close()
 			s.over()
 			copy(before[roomAt:], w.room()[:c.fits])
@@ -193,9 +191,7 @@ func TestReadDepth(t *testing.T) {
 				assert.DeepEqual(t, payload, before[roomAt+n:][:8])
 				n++
 			}
-			reason, told := p.terminated()
-			assert.Assert(t, told)
-			assert.Equal(t, reason, iwarp.FaultReadDepth)
+			p.terminatedWith(iwarp.FaultReadDepth)
 			p.Close()
 			s.expect(fabric.EventDisconnected)
 			assert.Assert(t, bytes.Equal(v.mem, before))
@@ -240,9 +236,7 @@ func TestReadOfWhatIsGone(t *testing.T) {
 			t.Fatal("no report")
 		}
 		if n <= copyLimit {
-			reason, told := p.terminated()
-			assert.Assert(t, told)
-			assert.Equal(t, reason, iwarp.FaultKey)
+			p.terminatedWith(iwarp.FaultKey)
 		}
 		p.Close()
 		s.over()

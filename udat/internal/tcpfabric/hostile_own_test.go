@@ -171,9 +171,7 @@ func TestHostileNotReady(t *testing.T) {
 				}
 				within(t, "they are not refused", l.refusing.Load)
 			})
-			reason, told := p.terminated()
-			assert.Assert(t, told)
-			assert.Equal(t, reason, iwarp.FaultOperation)
+			p.terminatedWith(iwarp.FaultOperation)
 			p.Close()
 			s.over()
 		})

@@ -211,9 +211,7 @@ func TestRefusedAtItsHeaders(t *testing.T) {
 		before := slices.Clone(v.mem)
 		b := frame(c.h, make([]byte, c.payload), false)
 		p.bytes(b[:len(b)-c.payload/2])
-		reason, told := p.terminated()
-		assert.Assert(t, told)
-		assert.Equal(t, reason, c.want)
+		p.terminatedWith(c.want)
 		p.Close()
 		s.over()
 		if c.h.Op == iwarp.OpSend {

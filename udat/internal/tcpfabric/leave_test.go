@@ -24,15 +24,6 @@ func (s sips) write(bufs [][]byte) (int, error) {
 	return 0, nil
 }
 
-// through makes the link use the socket that wrap returns.
-func (l *link) through(wrap func(socket) socket) {
-	l.inTurn(func() {
-		l.qp.In.Lock()
-		l.sock = wrap(l.sock)
-		l.qp.In.Unlock()
-	})
-}
-
 // TestSentByteByByte: what is sent is complete even if the socket takes one byte at a time: a
 // message, an answer, and the terminate at the end.
 func TestSentByteByByte(t *testing.T) {
@@ -45,7 +36,8 @@ func TestSentByteByByte(t *testing.T) {
 	p.connect(setup(0))
 	s := v.session()
 	s.expect(fabric.EventEstablished)
-	linkOf(s.qp.(*softnic.QP)).through(func(s socket) socket { return sips{s} })
+	l := linkOf(s.qp.(*softnic.QP))
+	l.inTurn(func() { l.wrapSocket(func(s socket) socket { return sips{s} }) })
 	sge := fabric.SGE{Addr: v.at(0), Length: size, LKey: v.mr.LKey()}
 	_, err := s.qp.PostSend([]fabric.SendWR{{Opcode: fabric.OpSend, NumSGE: 1}}, []fabric.SGE{sge})
 	assert.NilError(t, err)
@@ -63,9 +55,7 @@ func TestSentByteByByte(t *testing.T) {
 	assert.Assert(t, bytes.Equal(sent, v.room()[:size]))
 	assert.Assert(t, bytes.Equal(answered, v.room()[1:][:size]))
 	p.write(send(2, 0, true), nil)
-	reason, told := p.terminated()
-	assert.Assert(t, told)
-	assert.Equal(t, reason, iwarp.FaultMSN)
+	p.terminatedWith(iwarp.FaultMSN)
 	p.Close()
 	s.expect(fabric.EventDisconnected)
 }

@@ -2,7 +2,6 @@ package tcpfabric
 
 import (
 	"encoding/binary"
-	"net"
 	"net/netip"
 	"runtime"
 	"testing"
@@ -27,6 +26,13 @@ func (l *link) inTurn(do func()) {
 		}
 	}()
 	do()
+}
+
+// wrapSocket makes the link use the socket that wrap returns. The caller is in the link's turn.
+func (l *link) wrapSocket(wrap func(socket) socket) {
+	l.qp.In.Lock()
+	defer l.qp.In.Unlock()
+	l.sock = wrap(l.sock)
 }
 
 // within waits until a condition holds.
@@ -145,9 +151,7 @@ func TestRetries(t *testing.T) {
 
 // TestSilentPeer: a peer that does not answer, although its host does, is unreachable.
 func TestSilentPeer(t *testing.T) {
-	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	assert.NilError(t, err)
-	defer l.Close()
+	l := serve(t)
 	v := newVictim(t)
 	qp, err := v.dev.CreateQP(fabric.QPInit{PD: v.pd, SendCQ: v.cq, RecvCQ: v.cq, MaxSend: 1, MaxRecv: 1, MaxSendSGE: 1,
 		MaxRecvSGE: 1})
@@ -286,9 +290,10 @@ func TestLinksTakeTurns(t *testing.T) {
 	within(t, "this end is not connected", func() bool { return l.qp.Connected() && l.live.Load() })
 	sock := new(takesAll)
 	l.inTurn(func() {
-		l.qp.In.Lock()
-		sock.socket, l.sock = l.sock, sock
-		l.qp.In.Unlock()
+		l.wrapSocket(func(s socket) socket {
+			sock.socket = s
+			return sock
+		})
 		for range 3 * batches {
 			i.post(fabric.SendWR{Opcode: fabric.OpWrite, RKey: v.mr.RKey(), RemoteAddr: v.at(0)}, len(i.mem))
 		}

@@ -278,9 +278,7 @@ func TestCloseCutsStreams(t *testing.T) {
 // TestManySources: if there are too many connections without a request, the oldest of all is
 // closed, even if its own address has few.
 func TestManySources(t *testing.T) {
-	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	assert.NilError(t, err)
-	defer l.Close()
+	l := serve(t)
 	accept := func() *net.TCPConn {
 		c, err := net.DialTCP("tcp", nil, l.Addr().(*net.TCPAddr))
 		assert.NilError(t, err)
@@ -301,7 +299,7 @@ func TestManySources(t *testing.T) {
 		assert.Equal(t, len(at.halfOpen), maxHalfOpen)
 		assert.Equal(t, at.halfOpen[maxHalfOpen-1], latest)
 	}
-	_, err = oldest.Write([]byte("x"))
+	_, err := oldest.Write([]byte("x"))
 	assert.ErrorIs(t, err, net.ErrClosed)
 	_, err = other.Write([]byte("x"))
 	assert.ErrorIs(t, err, net.ErrClosed)

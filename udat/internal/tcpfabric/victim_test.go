@@ -338,6 +338,14 @@ func (p *peer) terminated() (reason iwarp.Fault, told bool) {
 	}
 }
 
+// terminatedWith reads until the victim ends the connection, with a terminate for this reason.
+func (p *peer) terminatedWith(want iwarp.Fault) {
+	p.t.Helper()
+	reason, told := p.terminated()
+	assert.Assert(p.t, told, "no terminate")
+	assert.Equal(p.t, reason, want)
+}
+
 // openDevice opens the device of the loopback address.
 func openDevice(t *testing.T, o fabric.Options, async func(fabric.AsyncEvent)) fabric.Device {
 	t.Helper()
