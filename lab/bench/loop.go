@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/godat/godat/internal/perf/result"
@@ -15,6 +16,9 @@ import (
 const inC = "C"
 
 var layers = []string{result.Cverbs, result.UDAT}
+
+// The layers, built with the tag godat_direct, have no goals.
+const direct = ", direct"
 
 // bothLayers returns a figure for each layer: its ratio to the given peer, with the layer's goal.
 func bothLayers(peer string, atMost bool, goals [2]float64) (all []figure) {
@@ -51,7 +55,7 @@ var loopTables = []loopTable{
 func (b *bench) loop(s *section) error {
 	var all []*setting
 	for _, t := range loopTables {
-		x := s.table(t.title, t.note, t.unit, append([]string{inC}, layers...)...)
+		x := s.table(t.title, t.note, t.unit, inC, layers[0], layers[0]+direct, layers[1], layers[1]+direct)
 		set := &setting{row: x.row(t.row, 64, bothLayers(inC, t.unit == "ns", t.goals)...)}
 		for _, name := range x.Series {
 			set.series = append(set.series, series{name, func() (float64, string, error) {
@@ -71,13 +75,15 @@ func (b *bench) loop(s *section) error {
 	return nil
 }
 
-// loopValue runs a loop over a layer, or in C if name is inC, and returns one of the loop's
-// figures.
+// loopValue runs the loop of the series that is named, and returns one of the loop's figures.
 func (b *bench) loopValue(name, value string, args ...string) (v float64, line string, err error) {
 	argv := []string{filepath.Join(b.bin, "loopbench")}
-	if name != inC {
+	if layer, isDirect := strings.CutSuffix(name, direct); name != inC {
 		argv[0] = filepath.Join(b.bin, "loop")
-		args = slices.Insert(slices.Clone(args), len(args)-1, name)
+		if isDirect {
+			argv[0] = filepath.Join(b.bin, "direct", "loop")
+		}
+		args = slices.Insert(slices.Clone(args), len(args)-1, layer)
 	}
 	warmup, length := 30*time.Millisecond, 150*time.Millisecond
 	if b.quick {

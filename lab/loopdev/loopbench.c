@@ -20,7 +20,7 @@
 enum {
 	RECVS = 16,   // receives that each end of a ping-pong keeps posted
 	SIGNAL = 16,  // sends of a ping-pong for each signalled send
-	POLL = 16,    // most completions of one poll
+	POLL = 64,    // most completions of one poll
 	DEPTH = 128,  // send queue depth of a stream of writes
 	MODERATE = 32, // writes of a stream for each signalled write
 	WINDOW = 64,  // writes in flight in the loop many, on all queue pairs together

@@ -27,7 +27,7 @@ type scratch struct {
 	sendSGE [1]cverbs.SGE
 	recvWR  [1]cverbs.RecvWR
 	recvSGE [1]cverbs.SGE
-	wcs     [16]cverbs.WC
+	wcs     [most]cverbs.WC
 }
 
 const remote = cverbs.AccessRemoteWrite | cverbs.AccessRemoteRead

@@ -185,6 +185,7 @@ const (
 	depth    = 128
 	moderate = 32
 	window   = 64
+	most     = 64 // completions of one poll
 	clocked  = 1024
 	rounds   = 1000
 	longest  = 5 * time.Second

@@ -54,7 +54,7 @@ func (d *adapter) openEnd(owner *endpoint, conn *udat.EVD, depth, qlen int) (e *
 	if owner != nil {
 		e.dto, e.mem, e.got = owner.dto, owner.mem, owner.got
 	} else {
-		e.got = make([]udat.Event, 16)
+		e.got = make([]udat.Event, most)
 		if e.dto, err = d.ia.CreateEVD(qlen, udat.EVDDTO, nil); err != nil {
 			return nil, err
 		}
