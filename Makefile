@@ -96,6 +96,7 @@ test-host: ## tests on mem0, on tcp, and on the loop device with the race detect
 	env -u GODAT_TEST_DEVICE go test -short -tags lockcheck ./udat ./udat/internal/lockrank
 	$(on-loop) -race -short -tags gateprobe ./cverbs ./udat ./udat/internal/verbsfabric/... ./udat/internal/fabric/faultfabric ./cmd/datperf ./rdmanet
 	GODAT_TEST_DEVICE=tcp:127.0.0.1 go test -short ./udat ./rdmanet ./examples/...
+	go test -short -tags portablesocket ./udat/internal/tcpfabric
 	$(on-loop) -short -tags gateprobe,godat_direct ./cverbs
 	$(subst go test,go -C lab test,$(on-loop)) -race -short ./bench/loop
 	env -u GODAT_TEST_DEVICE go -C lab test -race -count=1 ./...

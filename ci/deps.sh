@@ -2,7 +2,7 @@
 # Installs what godat needs to be built and tested. If everything is installed already, it does
 # nothing and is quick.
 #
-#   ci/deps.sh [build] [vm] [lint] [provider] [tshark] [siw] [bench] [uml] [packages]
+#   ci/deps.sh [build] [vm] [lint] [provider] [tshark] [siw] [bench] [uml] [packages] [wine]
 #                              without an argument: build lint provider tshark, and vm on amd64
 #
 #   build   compiler, make, headers of libibverbs and librdmacm
@@ -13,6 +13,7 @@
 #   siw     the soft-iWARP module, built for that kernel (150 MB download; implies vm)
 #   bench   what ci/bench.sh compares with: perftest, cmtime, dapltest, libfabric's fi_pingpong
 #   packages  what make rpm and the checks of packages, service and deploy/ need: rpmbuild, lintian, a container, Slurm
+#   wine    Wine and a C compiler for Windows, for ci/windows-tests.sh
 #   uml     the kernel of ci/uml-vm.sh, built from the source in Debian unstable (150 MB download, 3 GB while it
 #           builds, about 5 minutes)
 #
@@ -43,9 +44,10 @@ for part in "$@"; do
     siw) want_kernel=true want_siw=true ;;
     bench) packages+=(perftest rdmacm-utils dapl2-utils libfabric-bin iproute2) ;;
     packages) packages+=(rpm rpmlint lintian debootstrap systemd-container slurm-wlm munge) ;;
+    wine) packages+=(wine wine64 gcc-mingw-w64-x86-64) ;;
     uml) want_uml=true ;;
     -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
-    *) say "unknown part '$part' (known: build vm lint provider tshark siw bench uml packages)"; exit 2 ;;
+    *) say "unknown part '$part' (known: build vm lint provider tshark siw bench uml packages wine)"; exit 2 ;;
   esac
 done
 if $want_kernel; then

@@ -5,6 +5,7 @@ package rdmanet_test
 import (
 	"os"
 	"runtime"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -15,7 +16,7 @@ import (
 )
 
 // TestIdle has 1,000 connections that do nothing, with a Read blocked on one: they cost memory, no
-// goroutine each, and next to no time of a processor.
+// goroutine each where they share a poller, and next to no time of a processor.
 func TestIdle(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		n := 1000
@@ -49,7 +50,11 @@ func TestIdle(t *testing.T) {
 		t.Logf("%d connections: %d bytes of heap for each end, %d goroutines more, %v of a processor in %v", n, each, grown,
 			used, rest)
 		assert.Assert(t, each < 64<<10, "%d bytes of heap for each end", each)
-		assert.Assert(t, grown < n/4, "%d goroutines more", grown)
+		most := n / 4
+		if portable && strings.HasPrefix(dev, "tcp") {
+			most += 4 * n
+		}
+		assert.Assert(t, grown < most, "%d goroutines more", grown)
 		if os.Getenv("GODAT_VM") == "" { // an emulated kernel's timers take long
 			assert.Assert(t, used < rest/5, "%v of a processor in %v", used, rest)
 		}

@@ -1,3 +1,5 @@
+//go:build !portablesocket
+
 package rdmanet
 
 import (

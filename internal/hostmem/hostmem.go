@@ -7,6 +7,7 @@ package hostmem
 import (
 	"math"
 	"os"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -25,8 +26,8 @@ func limit(root string) uint64 {
 			least = min(least, n*unit)
 		}
 	}
-	read := func(path string) string {
-		b, _ := os.ReadFile(filepath.Join(root, path))
+	read := func(file string) string {
+		b, _ := os.ReadFile(filepath.Join(root, file))
 		return string(b)
 	}
 	for line := range strings.Lines(read("proc/meminfo")) {
@@ -36,7 +37,7 @@ func limit(root string) uint64 {
 	}
 	for line := range strings.Lines(read("proc/self/cgroup")) {
 		group, ok := strings.CutPrefix(strings.TrimSpace(line), "0::") // version 2
-		for dir := filepath.Clean("/" + group); ok; dir = filepath.Dir(dir) {
+		for dir := path.Clean("/" + group); ok; dir = path.Dir(dir) {
 			consider(read("sys/fs/cgroup"+dir+"/memory.max"), 1)
 			ok = dir != "/"
 		}

@@ -82,7 +82,7 @@ func (c *conn) dial(ctx context.Context) (*net.TCPConn, fabric.ConnEvent) {
 		c.reached.Store(true)
 		return tcp, fabric.ConnEvent{}
 	}
-	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) { // reset: the listener has just closed
+	if isOf(err, syscall.ECONNREFUSED, syscall.ECONNRESET) { // reset: the listener has just closed
 		return nil, fabric.ConnEvent{Kind: fabric.EventRejected, Err: fmt.Errorf("nobody listens on the port: %w", err)}
 	}
 	var failed net.Error

@@ -42,6 +42,10 @@ func kindOf(err error) fabric.ConnEventKind {
 	return fabric.EventDisconnected
 }
 
+// isOf reports whether err is one of the errors of the list, or Windows' error for one of them.
 func isOf(err error, list ...syscall.Errno) bool {
-	return slices.ContainsFunc(list, func(of syscall.Errno) bool { return errors.Is(err, of) })
+	return slices.ContainsFunc(list, func(of syscall.Errno) bool {
+		native, ok := winsock[of]
+		return errors.Is(err, of) || ok && errors.Is(err, native)
+	})
 }

@@ -42,9 +42,9 @@ func (d *Device) Listen(port uint16, on func(fabric.Request)) (fabric.Listener, 
 		switch {
 		case err == nil:
 			l.At = netip.AddrPortFrom(d.host(), addrOf(l.tcp.Addr()).Port())
-		case errors.Is(err, syscall.EADDRINUSE):
+		case isOf(err, syscall.EADDRINUSE):
 			return fmt.Errorf("port %d: %w", port, fabric.ErrAddrInUse)
-		case errors.Is(err, syscall.EACCES):
+		case isOf(err, syscall.EACCES):
 			err = errors.Join(err, fabric.ErrAddrDenied)
 		}
 		return short(err)

@@ -20,9 +20,8 @@ func (*kicker) Kick() {}
 
 func (s *hotSet) Block(time.Duration, func() bool) bool { return false }
 
-// poller does nothing here. Each socket has a goroutine that reads and one that writes, and a
-// buffer for each of the two. The build tag portablesocket selects this file on Linux, for its
-// tests.
+// poller does nothing here. Each socket has a goroutine that reads and one that writes. The build
+// tag portablesocket selects this file on Linux, for its tests.
 type poller struct{}
 
 func newPoller(func() bool) (*poller, error) { return new(poller), nil }
@@ -37,9 +36,10 @@ type sock struct {
 	on events
 
 	mu      sync.Mutex
-	in      []byte // bytes that have come and that read has not returned
-	inErr   error  // the error that follows in
-	out     []byte // bytes that are to be written
+	in      []byte  // bytes that have come and that read has not returned
+	inErr   error   // the error that follows in
+	out     []byte  // bytes that are to be written
+	lent    *[]byte // the pool's buffer that out uses; nil while out is empty
 	outErr  error
 	full    bool // a write has found no room
 	closing bool // the stream ends after out
@@ -49,8 +49,11 @@ type sock struct {
 	given chan struct{} // signals that out is not empty, or that the stream ends
 }
 
-// bufferSize is the size of each of a socket's buffers.
-const bufferSize = 128 << 10
+// portable is the pool for data that comes and data that goes.
+var portable = buffers{size: 128 << 10}
+
+// idleRead is the size of the buffer with which an idle connection waits for data.
+const idleRead = 4 << 10
 
 func (*poller) adopt(c *net.TCPConn, on events) (socket, error) {
 	c.SetDeadline(time.Time{})
@@ -67,8 +70,12 @@ func (s *sock) watch(bool) {}
 
 func (s *sock) later() bool { return false }
 
+// reads reads into a short buffer until data fills it. Then it reads into one of the pool as long
+// as data fills that too.
 func (s *sock) reads() {
-	buf := make([]byte, bufferSize)
+	short := make([]byte, idleRead)
+	buf := short
+	var lent *[]byte
 	for {
 		n, err := s.c.Read(buf)
 		s.mu.Lock()
@@ -87,6 +94,14 @@ func (s *sock) reads() {
 		if err != nil {
 			s.on.readable(true)
 			return
+		}
+		switch {
+		case n < len(buf):
+			portable.give(&lent)
+			buf = short
+		case lent == nil:
+			lent = portable.take()
+			buf = (*lent)[:cap(*lent)]
 		}
 	}
 }
@@ -111,14 +126,13 @@ func (s *sock) read(bufs [][]byte) (n int, err error) {
 }
 
 func (s *sock) writes() {
-	spare := make([]byte, 0, bufferSize)
 	for range s.given {
 		s.mu.Lock()
-		data := s.out
-		s.out = spare[:0]
+		data, lent := s.out, s.lent
+		s.out, s.lent = nil, nil
 		s.mu.Unlock()
 		_, err := s.c.Write(data)
-		spare = data
+		portable.give(&lent)
 		s.mu.Lock()
 		if err != nil {
 			s.outErr = err
@@ -148,8 +162,9 @@ func (s *sock) write(bufs [][]byte) (n int, err error) {
 	if s.outErr != nil {
 		return 0, s.outErr
 	}
-	if s.out == nil {
-		s.out = make([]byte, 0, bufferSize)
+	if s.lent == nil {
+		s.lent = portable.take()
+		s.out = (*s.lent)[:0]
 	}
 	for _, b := range bufs {
 		k := min(len(b), cap(s.out)-len(s.out))

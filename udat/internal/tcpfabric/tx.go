@@ -118,8 +118,8 @@ func (l *link) flushBatch() bool {
 	t.theirs.Release()
 	if err != nil {
 		if !errors.Is(err, errAgain) {
-			t.cut = true                        // the receiving half will see the error too
-			if errors.Is(err, syscall.EFAULT) { // except EFAULT, which is an error of the program's memory and not of the socket
+			t.cut = true                   // the receiving half will see the error too
+			if isOf(err, syscall.EFAULT) { // except EFAULT, which is an error of the program's memory and not of the socket
 				l.conn.PeerLeft(fabric.EventFailed, errNoPages)
 				l.qp.Fail()
 				l.kill()

@@ -1,0 +1,5 @@
+//go:build !portablesocket
+
+package rdmanet_test
+
+const portable = false

@@ -1,0 +1,27 @@
+package tcpfabric
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/windows"
+)
+
+// winsock has the errors of Windows' sockets. For package syscall these are other errors than those
+// of the same name.
+var winsock = map[syscall.Errno]syscall.Errno{
+	syscall.EACCES:        windows.WSAEACCES,
+	syscall.EADDRINUSE:    windows.WSAEADDRINUSE,
+	syscall.EADDRNOTAVAIL: windows.WSAEADDRNOTAVAIL,
+	syscall.EAFNOSUPPORT:  windows.WSAEAFNOSUPPORT,
+	syscall.ECONNREFUSED:  windows.WSAECONNREFUSED,
+	syscall.ECONNRESET:    windows.WSAECONNRESET,
+	syscall.EFAULT:        windows.WSAEFAULT,
+	syscall.EHOSTDOWN:     windows.WSAEHOSTDOWN,
+	syscall.EHOSTUNREACH:  windows.WSAEHOSTUNREACH,
+	syscall.EINVAL:        windows.WSAEINVAL,
+	syscall.EMFILE:        windows.WSAEMFILE,
+	syscall.ENETDOWN:      windows.WSAENETDOWN,
+	syscall.ENETUNREACH:   windows.WSAENETUNREACH,
+	syscall.ENOBUFS:       windows.WSAENOBUFS,
+	syscall.ETIMEDOUT:     windows.WSAETIMEDOUT,
+}
