@@ -187,7 +187,7 @@ func (a *adapter) watch(async *udat.EVD) {
 		case ev.Number == udat.EventAsyncProviderInternalError:
 			a.mu.Lock()
 			if told := a.told[ev.Object]; told != nil { // of the Listener whose service point cannot accept
-				go told(acceptError{ev.Err()})
+				go told(ev.Err())
 			}
 			a.mu.Unlock()
 		}

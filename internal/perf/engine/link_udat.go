@@ -199,9 +199,16 @@ func (l *udatLink) accept(ctx context.Context, token uint64) error {
 	defer l.psp.Free()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	go func() { // the service point may have no file for a connection
-		if ev, _, err := l.ia.AsyncEVD().WaitContext(ctx, 1); err == nil {
-			cancel(fmt.Errorf("%v%s", ev.Number, errorSuffix(&ev)))
+	go func() {
+		for {
+			ev, _, err := l.ia.AsyncEVD().WaitContext(ctx, 1)
+			if err == nil {
+				err = ev.Err() // not nil if the service point has no file for a connection
+			}
+			if err != nil {
+				cancel(err)
+				return
+			}
 		}
 	}()
 	for up := 0; up < len(l.eps); {
