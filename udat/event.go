@@ -216,7 +216,8 @@ func (e *Event) LocalAddr() netip.Addr {
 // errno and, if a peer did not answer, what the attempt waited for and what to check.
 // errors.Is(err, syscall.EAGAIN) is true if the listener's queue may have been full; then another
 // attempt may succeed. For an asynchronous event of a service point Err returns what has run out.
-// Err returns nil for other events, for DISCONNECTED, and if nothing but the event's number is known.
+// Err returns nil for other events, for DISCONNECTED, and if nothing but the event's number is
+// known.
 //
 // Extension.
 func (e *Event) Err() error {

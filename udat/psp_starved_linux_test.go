@@ -12,8 +12,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// roleStarved accepts one connection, then lets its process open no more files while another request
-// comes, and accepts that one when files can be opened again.
+// roleStarved accepts one connection, then lets its process open no more files while another
+// request comes, and accepts that one when files can be opened again.
 func roleStarved(t *testing.T, dev string) {
 	e := newEnd(t, dev, setup{})
 	second, psp := e.another(nil), listen(t, e)

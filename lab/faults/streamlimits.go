@@ -17,8 +17,8 @@ import (
 // serveLimited is the main function of a server process that reaches a limit. The argument is the
 // device. serveLimited writes the server's address. Then it reads lines from in, and for each line
 // it writes the errors that Accept has returned. After the line "descriptors" the process can open
-// one descriptor beyond those that it has, after the line "none" none, and after the line "enough" as
-// many as before.
+// one descriptor beyond those that it has, after the line "none" none, and after the line "enough"
+// as many as before.
 func serveLimited(args []string, in io.Reader, out io.Writer) error {
 	r := &round{runner: &runner{device: args[0]}}
 	s, err := r.serve(rdmanet.ListenConfig{ReadBuffer: 64 << 10, WriteBuffer: 64 << 10})
@@ -135,9 +135,9 @@ func limited(commands, what string, names ...string) func(*round) error {
 	}
 }
 
-// starved connects to a server in another process that may open no descriptors. Accept must name the
-// limit, and the connection that was there must go on. The server must accept again as soon as it may
-// open descriptors.
+// starved connects to a server in another process that may open no descriptors. Accept must name
+// the limit, and the connection that was there must go on. The server must accept again as soon as
+// it may open descriptors.
 func starved(r *round) error {
 	p := &partner{role: "server"}
 	defer p.close()

@@ -34,7 +34,8 @@ func TestFilesLimit(t *testing.T) {
 	}
 }
 
-// If the server has no file for a connection, it does not wait for one until the setup time is over.
+// If the server has no file for a connection, it does not wait for one until the setup time is
+// over.
 func TestFilesOfServer(t *testing.T) {
 	c := result.Default()
 	c.Complete()
