@@ -333,6 +333,29 @@ func (id *CMID) Device() string { return "" }
 // Extension.
 func (id *CMID) Port() uint8 { return 0 }
 
+// JoinMulticast joins a multicast group, which is an address in 224.0.0.0/4 or ff00::/8. The id
+// must be of PortSpaceUDP or PortSpaceIPoIB, and bound to a device by BindAddr or ResolveAddr. The
+// event MULTICAST_JOIN or MULTICAST_ERROR follows. Sends to the group need three fields of the
+// MULTICAST_JOIN event: AH is the path, QKey is the Q_Key, and QPNum (0xffffff) is the value for
+// SendWR.RemoteQPN.
+//
+// When EventChannel.Get takes MULTICAST_JOIN, librdmacm attaches the queue pair of CMID.CreateQP to
+// the group, unless flag is JoinSendOnly. The caller must attach any other queue pair with
+// QP.AttachMulticast, using the DGID and the DLID of the event's AH.
+//
+// Errors: EINVAL if group is not a multicast address or is joined already, or if the id has another
+// port space or no device; ErrNotSupported for an IPv6 group on RoCE v2.
+//
+// Implements: rdma_join_multicast, rdma_join_multicast_ex.
+func (id *CMID) JoinMulticast(group netip.Addr, flag JoinFlag) error { return ErrNotSupported }
+
+// LeaveMulticast leaves a group, and detaches the queue pair of CMID.CreateQP from the group. A
+// MULTICAST_JOIN that Get has not returned yet is dropped. Datagrams that the queue pair has
+// received still complete. Errors: EINVAL for a group that has not been joined.
+//
+// Implements: rdma_leave_multicast.
+func (id *CMID) LeaveMulticast(group netip.Addr) error { return ErrNotSupported }
+
 // SetTOS sets the connection's IP type of service. Call it before ResolveAddr or Listen.
 //
 // Implements: rdma_set_option.
@@ -367,29 +390,6 @@ func (id *CMID) SetLocalECE(e ECE) error { return ErrNotSupported }
 //
 // Implements: rdma_get_remote_ece.
 func (id *CMID) RemoteECE() (ECE, error) { return ECE{}, ErrNotSupported }
-
-// JoinMulticast joins a multicast group, which is an address in 224.0.0.0/4 or ff00::/8. The id
-// must be of PortSpaceUDP or PortSpaceIPoIB, and bound to a device by BindAddr or ResolveAddr. The
-// event MULTICAST_JOIN or MULTICAST_ERROR follows. Sends to the group need three fields of the
-// MULTICAST_JOIN event: AH is the path, QKey is the Q_Key, and QPNum (0xffffff) is the value for
-// SendWR.RemoteQPN.
-//
-// When EventChannel.Get takes MULTICAST_JOIN, librdmacm attaches the queue pair of CMID.CreateQP to
-// the group, unless flag is JoinSendOnly. The caller must attach any other queue pair with
-// QP.AttachMulticast, using the DGID and the DLID of the event's AH.
-//
-// Errors: EINVAL if group is not a multicast address or is joined already, or if the id has another
-// port space or no device; ErrNotSupported for an IPv6 group on RoCE v2.
-//
-// Implements: rdma_join_multicast, rdma_join_multicast_ex.
-func (id *CMID) JoinMulticast(group netip.Addr, flag JoinFlag) error { return ErrNotSupported }
-
-// LeaveMulticast leaves a group, and detaches the queue pair of CMID.CreateQP from the group. A
-// MULTICAST_JOIN that Get has not returned yet is dropped. Datagrams that the queue pair has
-// received still complete. Errors: EINVAL for a group that has not been joined.
-//
-// Implements: rdma_leave_multicast.
-func (id *CMID) LeaveMulticast(group netip.Addr) error { return ErrNotSupported }
 
 // Counters is a set of counters of the device, which count packets or bytes of flows.
 type Counters struct{}

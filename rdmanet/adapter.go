@@ -77,7 +77,7 @@ type adapter struct {
 
 	mu   sync.Mutex
 	gone error               // set when the device has failed
-	told map[any]func(error) // functions registered with onFailure, by their keys
+	told map[any]func(error) // functions registered with onFailure, by their keys; a Listener's key is its *udat.PSP
 }
 
 // adapters are the open devices of the process.
@@ -181,8 +181,15 @@ func (a *adapter) watch(async *udat.EVD) {
 		if err != nil {
 			return
 		}
-		if ev.Number == udat.EventAsyncIACatastrophic && ev.Reason == udat.ReasonIACatastrophic {
+		switch {
+		case ev.Number == udat.EventAsyncIACatastrophic && ev.Reason == udat.ReasonIACatastrophic:
 			a.fail(errors.Join(syscall.ENODEV, errDeviceGone))
+		case ev.Number == udat.EventAsyncProviderInternalError:
+			a.mu.Lock()
+			if told := a.told[ev.Object]; told != nil { // of the Listener whose service point cannot accept
+				go told(ev.Err())
+			}
+			a.mu.Unlock()
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
@@ -42,6 +43,41 @@ func TestDialWithoutFiles(t *testing.T) {
 	assert.Assert(t, !errors.Is(err, syscall.EHOSTUNREACH), err)
 	assert.Assert(t, !strings.Contains(err.Error(), "firewall"), err)
 	assert.NilError(t, dial())
+}
+
+// TestAcceptWithoutFiles: while the process can open no file for a connection, Accept returns
+// temporary errors that name the limit. Later it accepts again.
+func TestAcceptWithoutFiles(t *testing.T) {
+	const device = "tcp:127.0.0.1"
+	l := listen(t, device, rdmanet.ListenConfig{})
+	stranger, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	assert.NilError(t, err)
+	defer unix.Close(stranger)
+	var before unix.Rlimit
+	assert.NilError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
+	assert.NilError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: before.Max}))
+	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &before)
+	to := &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: int(l.Addr().(rdmanet.Addr).Port())}
+	assert.NilError(t, unix.Connect(stranger, to))
+	assert.NilError(t, l.SetDeadline(time.Now().Add(patience)))
+	for range 2 {
+		_, err = l.Accept()
+		assert.ErrorIs(t, err, syscall.EMFILE)
+		assert.ErrorContains(t, err, "RLIMIT_NOFILE")
+		assert.Assert(t, err.(interface{ Temporary() bool }).Temporary())
+	}
+	assert.NilError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &before))
+	c, err := (&rdmanet.Dialer{Device: device}).Dial(t.Context(), "rdma", l.Addr().String())
+	assert.NilError(t, err)
+	defer c.Close()
+	for { // an error may have been queued meanwhile
+		s, err := l.Accept()
+		if err == nil {
+			assert.NilError(t, s.Close())
+			return
+		}
+		assert.ErrorIs(t, err, syscall.EMFILE)
+	}
 }
 
 // TestDialWithOneFile: a Dial that finds a free descriptor for its socket, but not the second one

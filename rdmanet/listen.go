@@ -119,7 +119,12 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (l 
 		port = p.psp.Qual() // use the same port on all devices
 	}
 	for _, p := range l.points {
-		p.adapter.onFailure(p, func(err error) { l.fail(p, err) })
+		p.adapter.onFailure(p.psp, func(err error) {
+			if errors.Is(err, udat.ErrInsufficientResources) { // requests wait at the service point
+				err = acceptError{err}
+			}
+			l.fail(p, err)
+		})
 		go l.serve(p)
 	}
 	return l, nil
@@ -178,7 +183,7 @@ func (p *point) listen(port udat.ConnQual, backlog int) (err error) {
 
 // close stops listening. It refuses the requests that are still in the queue.
 func (p *point) close() {
-	p.adapter.onFailure(p, nil)
+	p.adapter.onFailure(p.psp, nil)
 	p.psp.Free()
 	p.evd.SetUnwaitable() // makes serve return
 	for {

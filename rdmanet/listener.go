@@ -198,10 +198,17 @@ func (e acceptError) Unwrap() error { return e.error }
 // cause, AcceptConn will return the error. mu is held.
 func (l *Listener) hasFailed(err error) {
 	l.stats.Failed++
-	if here := (acceptError{}); errors.As(err, &here) {
+	l.report(err)
+}
+
+// report makes AcceptConn return err once, if err is an acceptError; mu is held.
+func (l *Listener) report(err error) bool {
+	here := errors.As(err, new(acceptError))
+	if here {
 		l.failed = err
 		l.changed.Signal()
 	}
+	return here
 }
 
 // ready handles a connection whose first message has arrived, or a connection that has failed with
@@ -267,11 +274,12 @@ func (l *Listener) checkLate() {
 }
 
 // fail records that a device will deliver no more requests. When all devices have failed, Accept
-// returns the error.
+// returns the error. If err is an acceptError, the device delivers requests again later, and Accept
+// returns the error at once.
 func (l *Listener) fail(p *point, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
+	if l.closed || l.report(err) {
 		return
 	}
 	p.failed = true
@@ -287,8 +295,8 @@ func (l *Listener) fail(p *point, err error) {
 
 // Accept returns the next connection, a [*Conn]. After Close the error is net.ErrClosed, and after
 // the deadline it is os.ErrDeadlineExceeded. If the error is temporary, this host could not create
-// a connection, for example because it could not lock memory. The peer's Dial tries again, and
-// Accept may be called again.
+// a connection, for example because it could not lock memory or open a file. The peer's Dial waits
+// or tries again, and Accept may be called again.
 func (l *Listener) Accept() (net.Conn, error) {
 	c, err := l.AcceptConn()
 	if err != nil {

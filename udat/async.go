@@ -17,7 +17,7 @@ func (ia *IA) asyncEvent(ev fabric.AsyncEvent) {
 		return
 	}
 	var object Handle = ia
-	for _, kind := range []HandleType{HandleEVD, HandleEP, HandleSRQ} {
+	for _, kind := range []HandleType{HandleEVD, HandleEP, HandleSRQ, HandlePSP, HandleRSP} {
 		for _, h := range ia.objects[kind] {
 			if h.(interface {
 				concerns(fabric.AsyncEvent) bool
@@ -49,6 +49,10 @@ func (ia *IA) asyncEvent(ev fabric.AsyncEvent) {
 		}
 	case *SRQ:
 		o.asyncEvent(ev.Kind)
+	case *PSP:
+		ia.starved(o, o.qual, ev.Err)
+	case *RSP:
+		ia.starved(o, o.qual, ev.Err)
 	case *IA:
 		switch ev.Kind {
 		case fabric.AsyncDeviceFatal:
@@ -58,6 +62,13 @@ func (ia *IA) asyncEvent(ev fabric.AsyncEvent) {
 			ia.async(nil, &Event{Number: EventAsyncIACatastrophic, Object: ia, Reason: ReasonIAOther})
 		}
 	}
+}
+
+// starved queues the event of a service point whose requests wait until resources are free.
+func (ia *IA) starved(point Handle, qual ConnQual, cause error) {
+	why := failAs("", fmt.Errorf("requests wait at service point %d: %w", qual, cause), SubResourceMemory)
+	ia.async(nil, &Event{Number: EventAsyncProviderInternalError, Object: point, Reason: ReasonOther,
+		conn: &connectionData{qual: qual, failure: why}})
 }
 
 var (

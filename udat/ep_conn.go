@@ -360,7 +360,7 @@ func (ep *EP) awaits(c *connection) (what, reach string) {
 // reports none. The parameter event is the number of the last event. If the connection is broken
 // and ev contains no reason, the reason is the first failure of work on the connection. ep.mu is
 // held.
-func (ep *EP) whyNot(c *connection, event EventNumber, ev fabric.ConnEvent) *connectError {
+func (ep *EP) whyNot(c *connection, event EventNumber, ev fabric.ConnEvent) error {
 	if event == EventConnectionBroken && ev.Err == nil {
 		ev.Err = errNoReason
 		if failed := c.failed.Load(); failed != nil {

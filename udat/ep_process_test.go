@@ -87,6 +87,8 @@ func TestRole(t *testing.T) {
 		roleMemlock(t, dev)
 	case "idle":
 		roleIdle(t, dev)
+	case "starved":
+		roleStarved(t, dev)
 	}
 }
 

@@ -117,7 +117,7 @@ const (
 	ReasonSRQTransferToError  = 0
 	ReasonSRQOther            = 1
 	ReasonSRQLowWatermark     = 2
-	ReasonOther               = 0 // LMR, RMR, PZ
+	ReasonOther               = 0 // LMR, RMR, PZ, PSP, RSP
 )
 
 // Event is one event of any stream: a flat value of 128 bytes. Only the fields for its kind are
@@ -155,15 +155,16 @@ type Event struct {
 	Software any
 
 	places *atomic.Int32   // counter to decrement when the event of a shared queue's receive is dequeued; else nil
-	conn   *connectionData // of connection events and connection requests; nil: none
+	conn   *connectionData // nil: none
 }
 
-// connectionData has the fields that only connection events and connection requests set.
+// connectionData has the fields that only connection events, connection requests and events of a
+// service point set.
 type connectionData struct {
 	qual    ConnQual
 	private []byte
 	padded  bool
-	failure *connectError // returned by Err
+	failure error // returned by Err
 }
 
 // PrivateData returns the peer's private data, or nil. Three events contain private data:
@@ -180,7 +181,8 @@ func (e Event) PrivateData() []byte { return e.connection().private }
 // Extension.
 func (e Event) PrivateDataPadded() bool { return e.connection().padded }
 
-// ConnQual returns the qualifier to which a connection request was sent.
+// ConnQual returns the qualifier to which a connection request was sent, or that of the service
+// point of an asynchronous event.
 //
 // Extension. It is part of the event data.
 func (e Event) ConnQual() ConnQual { return e.connection().qual }
@@ -213,13 +215,11 @@ func (e *Event) LocalAddr() netip.Addr {
 // Err returns the reason why a connection was not made or is broken: the fabric's error with its
 // errno and, if a peer did not answer, what the attempt waited for and what to check.
 // errors.Is(err, syscall.EAGAIN) is true if the listener's queue may have been full; then another
-// attempt may succeed. Err returns nil for other events, for DISCONNECTED, and if nothing but the
-// event's number is known.
+// attempt may succeed. For an asynchronous event of a service point Err returns what has run out.
+// Err returns nil for other events, for DISCONNECTED, and if nothing but the event's number is
+// known.
 //
 // Extension.
 func (e *Event) Err() error {
-	if e.conn == nil || e.conn.failure == nil {
-		return nil
-	}
-	return e.conn.failure
+	return e.connection().failure
 }

@@ -12,6 +12,10 @@ import "github.com/godat/godat/udat/internal/fabric"
 // the provider makes an endpoint for each request. The endpoint is in the state TENTATIVE and has
 // no zone and no dispatchers. Set the zone and the dispatchers with [EP.Modify] before Accept.
 //
+// On tcp each connection needs a file descriptor. While the process or the host has none for a new
+// connection, requests wait, and the asynchronous dispatcher gets PROVIDER_INTERNAL_ERROR with the
+// service point as Object, once a second. [Event.Err] names the limit.
+//
 // Errors: ConnQualInUse if another program or service point listens on the port;
 // ConnQualUnavailable if this process may not use the port; InvalidParameter if qual is 0 or flags
 // are unknown; InvalidHandle if evd does not accept connection requests.
@@ -103,6 +107,10 @@ func (ia *IA) useForRequests(op string, evd *EVD) error {
 		return fail(op, InvalidHandle, SubHandleEVDCR, "the dispatcher takes no connection requests: streams %v", evd.flags)
 	}
 	return evd.obj.use(op, HandleEVD)
+}
+
+func (p *PSP) concerns(ev fabric.AsyncEvent) bool {
+	return ev.Listener != nil && p.listener == ev.Listener
 }
 
 func (p *PSP) port() uint16 { return p.listener.Addr().Port() }

@@ -86,6 +86,10 @@ func (ep *EP) unreserve() {
 	ep.apply("rsp", causeUnreserved, nil)
 }
 
+func (r *RSP) concerns(ev fabric.AsyncEvent) bool {
+	return ev.Listener != nil && r.listener == ev.Listener
+}
+
 func (r *RSP) port() uint16 { return r.listener.Addr().Port() }
 
 // takeRequest destroys the service point, which serves only one request, and makes a CR of the

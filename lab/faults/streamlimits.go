@@ -17,7 +17,8 @@ import (
 // serveLimited is the main function of a server process that reaches a limit. The argument is the
 // device. serveLimited writes the server's address. Then it reads lines from in, and for each line
 // it writes the errors that Accept has returned. After the line "descriptors" the process can open
-// no descriptors beyond those that it has.
+// one descriptor beyond those that it has, after the line "none" none, and after the line "enough"
+// as many as before.
 func serveLimited(args []string, in io.Reader, out io.Writer) error {
 	r := &round{runner: &runner{device: args[0]}}
 	s, err := r.serve(rdmanet.ListenConfig{ReadBuffer: 64 << 10, WriteBuffer: 64 << 10})
@@ -27,11 +28,18 @@ func serveLimited(args []string, in io.Reader, out io.Writer) error {
 	decoder, encoder := json.NewDecoder(in), json.NewEncoder(out)
 	err = encoder.Encode(s.l.Addr().String())
 	var text string
+	enough := func() error { return nil }
 	for err == nil && decoder.Decode(&text) == nil {
-		if text == "descriptors" {
-			if _, err := descriptorsLeft(0); err != nil {
-				return err
-			}
+		switch text {
+		case "descriptors":
+			_, err = descriptorsLeft(0)
+		case "none":
+			enough, err = limitDescriptors(3) // those of the standard files
+		case "enough":
+			err = enough()
+		}
+		if err != nil {
+			return err
 		}
 		s.mu.Lock()
 		err = encoder.Encode(fmt.Sprint(len(s.errors), " errors: ", errors.Join(s.errors...)))
@@ -125,6 +133,65 @@ func limited(commands, what string, names ...string) func(*round) error {
 		}
 		return nil
 	}
+}
+
+// starved connects to a server in another process that may open no descriptors. Accept must name
+// the limit, and the connection that was there must go on. The server must accept again as soon as
+// it may open descriptors.
+func starved(r *round) error {
+	p := &partner{role: "server"}
+	defer p.close()
+	if err := p.startProcess("", []string{r.device}); err != nil {
+		return err
+	}
+	var address, text string
+	if err := p.answers.Decode(&address); err != nil {
+		return fmt.Errorf("%w: %s", err, p.errors.b)
+	}
+	ask := func(what string) error {
+		if err := errors.Join(p.tell(what), p.answers.Decode(&text)); err != nil {
+			return fmt.Errorf("%w: %s", err, p.errors.b)
+		}
+		return nil
+	}
+	dial := func(timeout time.Duration) (*rdmanet.Conn, error) {
+		return (&rdmanet.Dialer{Device: r.device, Timeout: timeout}).Dial(context.Background(), "rdma", address)
+	}
+	first, err := dial(patience)
+	if err != nil {
+		return err
+	}
+	defer first.Close()
+	if err := errors.Join(ask("none"), first.SetDeadline(time.Now().Add(patience))); err != nil {
+		return err
+	}
+	if c, err := dial(time.Second); !errors.Is(err, context.DeadlineExceeded) {
+		if err == nil {
+			c.Close()
+		}
+		return fmt.Errorf("a Dial of 1 s to a server without descriptors ends with %v", err)
+	}
+	waiting := make(chan error, 1)
+	go func() {
+		c, err := dial(patience)
+		if err == nil {
+			err = errors.Join(echoed(c, 'w'), c.Close())
+		}
+		waiting <- err
+	}()
+	if err := eventually(patience, "the limit from Accept", func() bool {
+		return ask("errors") != nil || strings.Contains(text, "RLIMIT_NOFILE")
+	}); err != nil {
+		return fmt.Errorf("%w: %q", err, text)
+	}
+	if err := echoed(first, 'f'); err != nil {
+		return fmt.Errorf("the connection that was there: %w", err)
+	}
+	r.began = time.Now()
+	if err := ask("enough"); err != nil {
+		return err
+	}
+	return <-waiting
 }
 
 // deviceGone deletes the device while a listener and its connections use it. Every call must end.
@@ -266,6 +333,9 @@ const atLimit = "Dial fails with the reason, Accept with the name of the limit; 
 var streamLimitRows = []scenario{
 	rdmanetRow("descriptors of a server", atLimit, limited("", "descriptors", "open files", "RLIMIT_NOFILE"),
 		inVMAndTCP).slow(),
+	rdmanetRow("a listener without descriptors", "Accept names the limit; connections go on; those that wait "+
+		"are accepted when there are descriptors again", starved, map[string][2]int{"tcp": {2, 20}},
+		"rxe: a request needs none", "siw: a request needs none", "loop: a request needs none"),
 	rdmanetRow("locked memory of a server", atLimit, limited(lessLocked, "", "RLIMIT_MEMLOCK"), inVM,
 		"tcp: locks none").slow(),
 	rdmanetRow("memory: a Go heap of 16 MiB (GOMEMLIMIT), and too little address space (RLIMIT_AS) for the buffers",

@@ -16,7 +16,6 @@ import (
 const (
 	fabricVerbs = "verbs"
 	fabricMem   = "mem"
-	fabricTCP   = "tcp"
 )
 
 // choice is the device that an end uses, and the reason why.

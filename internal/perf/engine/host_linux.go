@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -25,17 +24,6 @@ func hugeMemory(n int) ([]byte, func() error, error) {
 			n/hugePage, err, firstLine("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages"))
 	}
 	return b, func() error { return unix.Munmap(b) }, nil
-}
-
-// roomForFiles returns an error if this process may not open n more files.
-func roomForFiles(n int) error {
-	var limit unix.Rlimit
-	open, err := os.ReadDir("/proc/self/fd")
-	if err != nil || unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil || uint64(len(open)+n) <= limit.Cur {
-		return nil
-	}
-	return fmt.Errorf("--qps %d: each connection takes a file; this process may open %d files (ulimit -n), and %d are "+
-		"open", n, limit.Cur, len(open))
 }
 
 // machineCPUs returns the number of processors of the machine, including those that this process

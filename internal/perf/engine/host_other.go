@@ -15,8 +15,6 @@ func dmabufMemory(string, int) ([]byte, int, func() error, error) {
 	return nil, 0, nil, errors.New("--memory dmabuf: only on Linux")
 }
 
-func roomForFiles(int) error { return nil }
-
 func machineCPUs() int { return 0 }
 
 // CheckCPU returns an error if a loop cannot be pinned to the processor cpu.

@@ -54,11 +54,6 @@ func openUDAT(c *result.Case, lay layout, chosen choice) (_ *udatLink, err error
 	if c.Poll == result.Adaptive {
 		spin = time.Duration(c.Spin)
 	}
-	if chosen.Fabric == fabricTCP {
-		if err := roomForFiles(c.QPs); err != nil { // a listener that has no file for a connection waits for one
-			return nil, err
-		}
-	}
 	ia, err := udat.Open(chosen.open,
 		append(knobs(c, chosen.gid), udat.WithSpin(spin), udat.WithLogger(slog.Default()))...)
 	if err != nil {
@@ -202,6 +197,20 @@ func (l *udatLink) event(ctx context.Context) (udat.Event, error) {
 
 func (l *udatLink) accept(ctx context.Context, token uint64) error {
 	defer l.psp.Free()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		for {
+			ev, _, err := l.ia.AsyncEVD().WaitContext(ctx, 1)
+			if err == nil {
+				err = ev.Err() // not nil if the service point has no file for a connection
+			}
+			if err != nil {
+				cancel(err)
+				return
+			}
+		}
+	}()
 	for up := 0; up < len(l.eps); {
 		ev, err := l.event(ctx)
 		if err != nil {

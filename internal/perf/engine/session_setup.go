@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"time"
 )
 
 // connect sets up the connections on the client. If m is not nil, the ends connect by an exchange
@@ -28,6 +29,9 @@ func (s *session) connect(ctx context.Context, l link, m *meeting) error {
 		setup, cancel := context.WithTimeout(ctx, setupTime)
 		defer cancel()
 		err = l.connect(setup, fromHere(ready.Addr, s.ctl.localAddr()), ready.Token)
+		if err != nil {
+			err = s.because(ctx, err)
+		}
 	}
 	if err == nil && s.start != nil {
 		err = s.start(ctx)
@@ -37,6 +41,19 @@ func (s *session) connect(ctx context.Context, l link, m *meeting) error {
 	}
 	if err == nil { // when the server is connected, too
 		_, err = s.ctl.expect(ctx.Done(), msgGo)
+	}
+	return err
+}
+
+// reasonTime is how long a client that could not connect waits for the server's reason.
+const reasonTime = time.Second
+
+// because returns the server's error if the server reports one within reasonTime: it has failed and
+// ended the connections. Otherwise because returns err.
+func (s *session) because(ctx context.Context, err error) error {
+	var server *peerError
+	if _, e := s.ctl.expectFor(reasonTime, ctx.Done()); errors.As(e, &server) {
+		return server
 	}
 	return err
 }

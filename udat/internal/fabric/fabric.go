@@ -352,15 +352,17 @@ const (
 	AsyncDeviceFatal
 	AsyncPortError
 	AsyncPortActive
+	AsyncListenerStarved // requests wait until the process or host has resources again; repeated while they do
 )
 
-// AsyncEvent is an asynchronous event. If it concerns a CQ, QP or SRQ, that field is set, and the
-// other two are nil.
+// AsyncEvent is an asynchronous event. If it concerns a CQ, QP, SRQ or Listener, that field is set,
+// and the other three are nil.
 type AsyncEvent struct {
-	Kind  AsyncKind
-	CQ    CQ
-	QP    QP
-	SRQ   SRQ
-	Count int   // AsyncQPSoftLimit, AsyncQPHardLimit: the value of QP.Taken
-	Err   error // AsyncQPFatal: the reason, if the fabric knows it
+	Kind     AsyncKind
+	CQ       CQ
+	QP       QP
+	SRQ      SRQ
+	Listener Listener
+	Count    int   // AsyncQPSoftLimit, AsyncQPHardLimit: the value of QP.Taken
+	Err      error // AsyncQPFatal: the reason, if the fabric knows it; AsyncListenerStarved: what has run out
 }

@@ -21,6 +21,12 @@ const (
 	maxOfSource = maxHalfOpen / 8 * 7
 )
 
+// How often a listener without file descriptors tries again to accept, and reports the lack.
+const (
+	acceptAgain = 10 * time.Millisecond
+	reportAgain = time.Second
+)
+
 // listener is a TCP listener, with the TCP connections that it has accepted and that have not sent
 // a request yet.
 type listener struct {
@@ -65,6 +71,7 @@ func (d *Device) listenTCP(port uint16) (*net.TCPListener, error) {
 }
 
 func (l *listener) loop() {
+	var reported time.Time
 	for {
 		tcp, err := l.tcp.AcceptTCP()
 		switch {
@@ -74,7 +81,12 @@ func (l *listener) loop() {
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
-			time.Sleep(10 * time.Millisecond) // most likely the process or host has run out of files
+			err = short(err)
+			if errors.Is(err, fabric.ErrResources) && time.Since(reported) >= reportAgain {
+				reported = time.Now()
+				l.dev.Report(fabric.AsyncEvent{Kind: fabric.AsyncListenerStarved, Listener: l, Err: err})
+			}
+			time.Sleep(acceptAgain)
 		}
 	}
 }
