@@ -12,13 +12,14 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/godat/godat/internal/leaktest"
 	"github.com/godat/godat/udat/internal/fabric"
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 	"gotest.tools/v3/assert"
 )
 
-// patience is the time limit of a wait for something that must happen.
-const patience = time.Minute
+// patience limits every wait that must succeed.
+var patience = leaktest.Patience
 
 const (
 	roomSize    = 4096 // size of the room: the victim's region that a peer may read and write
