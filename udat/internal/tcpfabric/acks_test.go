@@ -109,3 +109,19 @@ func TestAcksMeet(t *testing.T) {
 	p.Close()
 	s.expect(fabric.EventDisconnected)
 }
+
+// TestNoSendQueue: an end whose queue pair has no send queue acknowledges and answers as others do.
+func TestNoSendQueue(t *testing.T) {
+	v := newVictim(t)
+	v.depth = 0
+	p, s := v.joined()
+	p.write(send(1, 0, true), []byte("some"))
+	p.write(iwarp.Header{Op: iwarp.OpReadRequest, MSN: 1, SinkKey: 5}, nil)
+	for acked, answered := false, false; !acked || !answered; {
+		h, _ := p.read()
+		acked = acked || h.Control == iwarp.ControlAck && h.Value > 0
+		answered = answered || h.Op == iwarp.OpReadResponse && h.Key == 5
+	}
+	p.Close()
+	s.expect(fabric.EventDisconnected)
+}

@@ -84,7 +84,7 @@ func TestNothingAfterFailed(t *testing.T) {
 	}{
 		"short payload":   {fabric.SendWR{Opcode: fabric.OpSend}, 8, fabric.StatusLocalProt},
 		"long payload":    {fabric.SendWR{Opcode: fabric.OpSend}, copyLimit + 1, fabric.StatusLocalProt},
-		"read":            {fabric.SendWR{Opcode: fabric.OpRead}, 8, fabric.StatusLocalProt},
+		"read":            {fabric.SendWR{Opcode: fabric.OpRead}, 1, fabric.StatusLocalProt},
 		"no key":          {fabric.SendWR{Opcode: fabric.OpLocalInv, RKey: 1}, 0, fabric.StatusLocalQPOp},
 		"a fault's share": {fabric.SendWR{Opcode: fabric.OpWrite}, 0, fabric.StatusGeneral},
 	} {

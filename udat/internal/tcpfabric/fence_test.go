@@ -1,6 +1,7 @@
 package tcpfabric
 
 import (
+	"slices"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -33,6 +34,7 @@ func TestFence(t *testing.T) {
 		s.sends(wrs, []uint32{0, 0, 8, 0}, func() {})
 		frames := p.reads(3)
 		assert.Equal(t, frames[2].Head.Op, iwarp.OpSend)
+		assert.Assert(t, frames[0].Head.SinkKey != frames[1].Head.SinkKey)
 		p.answers(frames[0].Head, 0, nil, true)
 		p.quiet(s, 1)
 		p.write(control(2, iwarp.ControlAck, 3), nil)
@@ -79,8 +81,11 @@ func TestReadsInFlight(t *testing.T) {
 			s.over()
 			continue
 		}
-		s.sends([]fabric.SendWR{{Opcode: fabric.OpWrite}, read, read, read}, make([]uint32, 4), func() {})
-		flying := p.reads(1 + int(depth))[1:]
+		wrs := []fabric.SendWR{read, read, read}
+		s.sends(slices.Insert(wrs, int(depth), fabric.SendWR{Opcode: fabric.OpWrite}), make([]uint32, 4), func() {})
+		flying := p.reads(int(depth) + 1)
+		assert.Equal(t, flying[depth].Head.Op, iwarp.OpWrite)
+		flying = flying[:depth]
 		p.quiet(s, 1)
 		for n := range 3 {
 			assert.Equal(t, flying[0].Head.Op, iwarp.OpReadRequest)
@@ -98,4 +103,31 @@ func TestReadsInFlight(t *testing.T) {
 		p.Close()
 		s.expect(fabric.EventDisconnected)
 	}
+}
+
+// TestDoneBeyond4Billion: after 2^32 requests and reads a request completes no sooner than before:
+// when the peer has answered or acknowledged it. An answer that nobody has asked for is refused.
+func TestDoneBeyond4Billion(t *testing.T) {
+	const start = 1 << 32
+	v := newVictim(t)
+	p, s := v.joined()
+	l := linkOf(s.qp.(*softnic.QP))
+	l.inTurn(func() {
+		l.tx.count, l.tx.reads = start, start
+		for _, n := range []interface{ Store(uint64) }{&l.issued, &l.asked, &l.acked, &l.answered} {
+			n.Store(start)
+		}
+	})
+	s.sends([]fabric.SendWR{{Opcode: fabric.OpRead}, {Opcode: fabric.OpWrite}}, []uint32{0, 8}, func() {})
+	frames := p.reads(2)
+	p.quiet(s, 1)
+	assert.Equal(t, l.qp.Sends().Len(), 2)
+	p.answers(frames[0].Head, 0, nil, true)
+	within(t, "the read does not complete", func() bool { return l.qp.Sends().Len() == 1 })
+	p.write(control(2, iwarp.ControlAck, start+2), nil)
+	assert.DeepEqual(t, s.statuses(2), make([]fabric.Status, 2))
+	p.answers(frames[0].Head, 0, nil, true) // once more
+	p.terminatedWith(iwarp.FaultOpcode)
+	p.Close()
+	s.expect(fabric.EventDisconnected)
 }

@@ -158,13 +158,14 @@ func TestForeignAccepts(t *testing.T) {
 }
 
 // TestForeignCompletes: a request to a peer that is not of this library completes when all of it
-// has been written, and not before, however much the connection has written already.
+// has been written, and not before, however much the connection has written already. No piece of it
+// is empty.
 func TestForeignCompletes(t *testing.T) {
 	v := newVictim(t)
 	mem, mr := v.region(large, fabric.LocalWrite)
-	for _, start := range []uint64{0, 1 << 32} {
+	for start, options := range map[uint64]int{0: 0, 1: withCRC, 1 << 32: 0} {
 		p := v.dial()
-		p.connect(setup(0))
+		p.connect(setup(options))
 		s := v.session()
 		s.expect(fabric.EventEstablished)
 		l := linkOf(s.qp.(*softnic.QP))
@@ -177,6 +178,7 @@ func TestForeignCompletes(t *testing.T) {
 		for last := false; !last; {
 			assert.Assert(t, got > 0 || l.qp.Sends().Len() == 1) // the rest does not fit into TCP's buffers
 			h, payload := p.read()
+			assert.Assert(t, len(payload) > 0)
 			got, last = got+len(payload), h.Last
 		}
 		assert.Equal(t, got, large)

@@ -316,3 +316,29 @@ func TestLinksTakeTurns(t *testing.T) {
 	i.close()
 	s.next()
 }
+
+// TestLargeMessageTakesTurns: a message is written in batches of about batchLimit, and lets other
+// sockets have a turn after a number of them.
+func TestLargeMessageTakesTurns(t *testing.T) {
+	v := newVictim(t)
+	mem, mr := v.region(2*batches*batchLimit, fabric.LocalWrite)
+	p, s := v.joined()
+	l := linkOf(s.qp.(*softnic.QP))
+	sock := new(takesAll)
+	l.inTurn(func() {
+		l.wrapSocket(func(s socket) socket {
+			sock.socket = s
+			return sock
+		})
+		_, err := s.qp.PostSend([]fabric.SendWR{{Opcode: fabric.OpWrite, NumSGE: 1}},
+			[]fabric.SGE{{Addr: addressOf(mem), Length: uint32(len(mem)), LKey: mr.LKey()}})
+		assert.NilError(t, err)
+	})
+	l.inTurn(func() {
+		assert.Equal(t, sock.writes, batches)
+		assert.Equal(t, sock.turns, 1)
+	})
+	p.Close()
+	s.expect(fabric.EventDisconnected)
+	assert.NilError(t, mr.Close())
+}
