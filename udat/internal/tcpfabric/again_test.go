@@ -1,6 +1,8 @@
 package tcpfabric
 
 import (
+	"bytes"
+	"io"
 	"slices"
 	"testing"
 	"time"
@@ -129,7 +131,8 @@ func TestNothingAfterFailed(t *testing.T) {
 				assert.DeepEqual(t, s.statuses(4),
 					[]fabric.Status{fabric.StatusSuccess, c.status, fabric.StatusFlush, fabric.StatusFlush})
 				assert.NilError(t, s.conn.Disconnect())
-				p.rest(func(h iwarp.Header, _ []byte) { assert.Equal(t, h.Op, iwarp.OpControl) })
+				err := p.rest(func(h iwarp.Header, _ []byte) { assert.Equal(t, h.Op, iwarp.OpControl) })
+				assert.Equal(t, err, io.EOF) // not within a frame
 				p.Close()
 				s.expect(fabric.EventDisconnected)
 			})
@@ -202,4 +205,68 @@ func TestSentAgain(t *testing.T) {
 			s.expect(fabric.EventDisconnected)
 		})
 	}
+}
+
+// TestWaitsAgain: each wait for a receive has the whole time that RNRRetry gives, even if the
+// request has waited before.
+func TestWaitsAgain(t *testing.T) {
+	const retries = 6
+	v := newVictimWith(t, fabric.Options{RNRRetry: retries, Retry: 7})
+	p, s := v.joined()
+	s.sends([]fabric.SendWR{{Opcode: fabric.OpSend}}, []uint32{8}, func() {})
+	p.reads(1)
+	p.bytes(append(frame(control(2, iwarp.ControlNotReady, 0), nil, p.crc),
+		frame(control(3, iwarp.ControlReady, 0), nil, p.crc)...))
+	p.resumed(0)
+	p.reads(1)
+	time.Sleep(retries * rnrTimer / 2)
+	start := time.Now()
+	p.write(control(4, iwarp.ControlNotReady, 0), nil)
+	assert.DeepEqual(t, s.statuses(1), []fabric.Status{fabric.StatusRNRExceeded})
+	assert.Assert(t, time.Since(start) >= retries*rnrTimer)
+	p.Close()
+	s.over()
+}
+
+// TestGivesUpInVain: the end of the wait for a receive fails nothing if the wait is over, or about
+// to be.
+func TestGivesUpInVain(t *testing.T) {
+	l := new(link)
+	l.step = func() {}
+	l.giveUp()
+	l.held.Store(true)
+	l.resumed.Store(true)
+	l.giveUp()
+	assert.Equal(t, l.verdict.Load(), uint32(0))
+}
+
+// TestSentAgainFromItsBeginning: a message that finds no receive while the rest of it waits for
+// room in the socket is sent again as a whole.
+func TestSentAgainFromItsBeginning(t *testing.T) {
+	v := newVictim(t)
+	mem, mr := v.region(large, fabric.LocalWrite)
+	p, s := v.joined()
+	_, err := s.qp.PostSend([]fabric.SendWR{{ID: 100, Opcode: fabric.OpSend, Flags: fabric.Signaled, NumSGE: 1}},
+		[]fabric.SGE{{Addr: addressOf(mem), Length: large, LKey: mr.LKey()}})
+	assert.NilError(t, err)
+	p.bytes(append(frame(control(2, iwarp.ControlNotReady, 0), nil, p.crc),
+		frame(control(3, iwarp.ControlReady, 0), nil, p.crc)...))
+	h, payload := p.read()
+	for h.Op == iwarp.OpSend {
+		h, payload = p.read()
+	}
+	assert.Equal(t, h.Control, iwarp.ControlResume)
+	for got := 0; got < large; got += len(payload) {
+		h, payload = p.read()
+		assert.Equal(t, h.Op, iwarp.OpSend)
+		assert.Equal(t, h.MSN, uint32(1))
+		assert.Equal(t, int(h.MO), got)
+		assert.Assert(t, bytes.Equal(payload, mem[got:][:len(payload)]))
+		assert.Equal(t, h.Last, got+len(payload) == large)
+	}
+	p.write(control(4, iwarp.ControlAck, 1), nil)
+	assert.DeepEqual(t, s.statuses(1), []fabric.Status{fabric.StatusSuccess})
+	p.Close()
+	s.expect(fabric.EventDisconnected)
+	assert.NilError(t, mr.Close())
 }

@@ -170,7 +170,15 @@ func TestForeignCompletes(t *testing.T) {
 		s.expect(fabric.EventEstablished)
 		l := linkOf(s.qp.(*softnic.QP))
 		within(t, "this end does not send", l.greeted.Load)
-		l.inTurn(func() { l.tx.queued, l.tx.written = l.tx.queued+start, l.tx.written+start })
+		sock := new(stalls)
+		sock.open.Store(true)
+		l.inTurn(func() {
+			l.tx.queued, l.tx.written = l.tx.queued+start, l.tx.written+start
+			l.wrapSocket(func(s socket) socket {
+				sock.socket = s
+				return sock
+			})
+		})
 		sge := fabric.SGE{Addr: addressOf(mem), Length: large, LKey: mr.LKey()}
 		_, err := s.qp.PostSend([]fabric.SendWR{{Opcode: fabric.OpWrite, NumSGE: 1}}, []fabric.SGE{sge})
 		assert.NilError(t, err)
@@ -183,6 +191,14 @@ func TestForeignCompletes(t *testing.T) {
 		}
 		assert.Equal(t, got, large)
 		within(t, "it does not complete", func() bool { return l.qp.Sends().Len() == 0 })
+		sock.open.Store(false)
+		sge.Length = 8
+		_, err = s.qp.PostSend([]fabric.SendWR{{Opcode: fabric.OpWrite, NumSGE: 1}}, []fabric.SGE{sge})
+		assert.NilError(t, err)
+		l.inTurn(func() { assert.Equal(t, l.qp.Sends().Len(), 1) })
+		sock.open.Store(true)
+		l.writable()
+		within(t, "the short one does not complete", func() bool { return l.qp.Sends().Len() == 0 })
 		p.Close()
 		s.expect(fabric.EventDisconnected)
 	}
