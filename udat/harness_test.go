@@ -21,18 +21,8 @@ import (
 // runs on them in addition to the fabric inside this process.
 const deviceEnv = "GODAT_TEST_DEVICE"
 
-// patienceEnv sets a shorter patience, as a duration, for runs with many broken versions of the
-// library.
-const patienceEnv = "GODAT_TEST_PATIENCE"
-
-// patience limits every wait that must succeed. It is long, because machines may be slow, and
-// virtual machines slower.
-var patience = func() time.Duration {
-	if d, err := time.ParseDuration(os.Getenv(patienceEnv)); err == nil {
-		return d
-	}
-	return 60 * time.Second
-}()
+// patience limits every wait that must succeed.
+var patience = leaktest.Patience
 
 // devices returns the devices on which the suite runs: mem0 and those in GODAT_TEST_DEVICE. A short
 // run with GODAT_TEST_DEVICE leaves mem0 out, because other runs cover mem0.

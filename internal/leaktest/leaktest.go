@@ -16,9 +16,10 @@ import (
 	"time"
 )
 
-// patience is how long Main waits, at most, for goroutines and descriptors of the tests to
-// disappear. lab/mutate shortens it with GODAT_TEST_PATIENCE.
-var patience = func() time.Duration {
+// Patience limits every wait of a test that must succeed, and the wait of Main for goroutines and
+// descriptors to disappear. It is long, because machines may be slow, and virtual machines slower.
+// lab/mutate shortens it with GODAT_TEST_PATIENCE.
+var Patience = func() time.Duration {
 	if d, err := time.ParseDuration(os.Getenv("GODAT_TEST_PATIENCE")); err == nil {
 		return d
 	}
@@ -41,8 +42,8 @@ func (m M) Run() int {
 	if code != 0 || flag.Lookup("test.fuzz").Value.String() != "" {
 		return code
 	}
-	if left := left(append(before, keptDescriptors()...), patience); len(left) > 0 {
-		fmt.Printf("FAIL: left behind by the tests, %v after their end:\n%s\n", patience, strings.Join(counted(left), "\n\n"))
+	if left := left(append(before, keptDescriptors()...), Patience); len(left) > 0 {
+		fmt.Printf("FAIL: left behind by the tests, %v after their end:\n%s\n", Patience, strings.Join(counted(left), "\n\n"))
 		return 1
 	}
 	return 0

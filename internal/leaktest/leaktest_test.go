@@ -30,7 +30,7 @@ func TestLeft(t *testing.T) {
 	}
 	assert.NilError(t, f.Close())
 	close(stop)
-	for until := time.Now().Add(patience); len(goroutines()) > running; time.Sleep(time.Millisecond) {
+	for until := time.Now().Add(Patience); len(goroutines()) > running; time.Sleep(time.Millisecond) {
 		assert.Assert(t, time.Now().Before(until))
 	}
 	assert.Equal(t, len(more(descriptors(), before)), 0)
@@ -46,7 +46,7 @@ func TestExcuse(t *testing.T) {
 	go waits(stop)
 	go func() { <-stop }()
 	n := 0
-	for until := time.Now().Add(patience); n < 2 && time.Now().Before(until); n += Excuse("leaktest.waits") {
+	for until := time.Now().Add(Patience); n < 2 && time.Now().Before(until); n += Excuse("leaktest.waits") {
 	}
 	assert.Equal(t, n, 2)
 	left := slices.DeleteFunc(goroutines(), func(stack string) bool { return !strings.Contains(stack, "TestExcuse") })

@@ -109,3 +109,21 @@ func TestAcksMeet(t *testing.T) {
 	p.Close()
 	s.expect(fabric.EventDisconnected)
 }
+
+// TestNoSendQueue: an end whose queue pair has no send queue acknowledges and answers as others do.
+func TestNoSendQueue(t *testing.T) {
+	v := newVictim(t)
+	v.depth = 0
+	p, s := v.joined()
+	p.write(send(1, 0, true), []byte("some"))
+	h, _ := p.read()
+	assert.Equal(t, h.Control, iwarp.ControlAck)
+	assert.Equal(t, h.Value, uint64(1))
+	p.write(iwarp.Header{Op: iwarp.OpReadRequest, MSN: 1, SinkKey: 5}, nil)
+	for h.Op != iwarp.OpReadResponse {
+		h, _ = p.read()
+	}
+	assert.Equal(t, h.Key, uint32(5))
+	p.Close()
+	s.expect(fabric.EventDisconnected)
+}

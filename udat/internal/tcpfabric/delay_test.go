@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 	"gotest.tools/v3/assert"
 )
 
@@ -37,4 +38,27 @@ func TestDelay(t *testing.T) {
 	}
 	i.close()
 	s.leaves(t)
+}
+
+// TestDelayAgain: each delayed request is sent when its delay ends, even if nothing else happens
+// then.
+func TestDelayAgain(t *testing.T) {
+	const delay = 20 * time.Millisecond
+	v := newVictim(t)
+	p, s := v.joined()
+	nic := v.dev.(*Device).NIC()
+	nic.Delay(delay)
+	defer nic.Delay(0)
+	for range 2 {
+		for range 2 {
+			_, err := s.qp.PostSend([]fabric.SendWR{{Opcode: fabric.OpSend}}, nil)
+			assert.NilError(t, err)
+			time.Sleep(delay / 4)
+		}
+		for _, f := range p.reads(2) {
+			assert.Equal(t, f.Head.Op, iwarp.OpSend)
+		}
+	}
+	p.Close()
+	s.expect(fabric.EventDisconnected)
 }

@@ -157,6 +157,54 @@ func TestForeignAccepts(t *testing.T) {
 	}
 }
 
+// TestForeignCompletes: a request to a peer that is not of this library completes when all of it
+// has been written, and not before, however much the connection has written already. No piece of it
+// is empty.
+func TestForeignCompletes(t *testing.T) {
+	v := newVictim(t)
+	mem, mr := v.region(large, fabric.LocalWrite)
+	for start, options := range map[uint64]int{0: 0, 1: withCRC, 1 << 32: 0} {
+		p := v.dial()
+		p.connect(setup(options))
+		s := v.session()
+		s.expect(fabric.EventEstablished)
+		l := linkOf(s.qp.(*softnic.QP))
+		within(t, "this end does not send", l.greeted.Load)
+		sock := new(stalls)
+		sock.open.Store(true)
+		l.inTurn(func() {
+			l.tx.queued, l.tx.written = l.tx.queued+start, l.tx.written+start
+			l.wrapSocket(func(s socket) socket {
+				sock.socket = s
+				return sock
+			})
+		})
+		sge := fabric.SGE{Addr: addressOf(mem), Length: large, LKey: mr.LKey()}
+		_, err := s.qp.PostSend([]fabric.SendWR{{Opcode: fabric.OpWrite, NumSGE: 1}}, []fabric.SGE{sge})
+		assert.NilError(t, err)
+		got := 0
+		for last := false; !last; {
+			assert.Assert(t, got > 0 || l.qp.Sends().Len() == 1) // the rest does not fit into TCP's buffers
+			h, payload := p.read()
+			assert.Assert(t, len(payload) > 0)
+			got, last = got+len(payload), h.Last
+		}
+		assert.Equal(t, got, large)
+		within(t, "it does not complete", func() bool { return l.qp.Sends().Len() == 0 })
+		sock.open.Store(false)
+		sge.Length = 8
+		_, err = s.qp.PostSend([]fabric.SendWR{{Opcode: fabric.OpWrite, NumSGE: 1}}, []fabric.SGE{sge})
+		assert.NilError(t, err)
+		l.inTurn(func() { assert.Equal(t, l.qp.Sends().Len(), 1) })
+		sock.open.Store(true)
+		l.writable()
+		within(t, "the short one does not complete", func() bool { return l.qp.Sends().Len() == 0 })
+		p.Close()
+		s.expect(fabric.EventDisconnected)
+	}
+	assert.NilError(t, mr.Close())
+}
+
 // TestForeignInvalidates: a peer that is not of this library may invalidate a window's key, once,
 // and the connection goes on.
 func TestForeignInvalidates(t *testing.T) {

@@ -328,23 +328,29 @@ func TestBytesOneByOne(t *testing.T) {
 }
 
 // TestTruncation: a connection may end after any byte. The victim then gets the end, and whether it
-// was within a frame. Its memory contains whole frames only.
+// was within a frame. With checksums its memory contains whole frames only.
 func TestTruncation(t *testing.T) {
+	for name, options := range map[string]int{"with checksums": withCRC, "without": 0} {
+		t.Run(name, func(t *testing.T) { truncates(t, options) })
+	}
+}
+
+func truncates(t *testing.T, options int) {
 	v := newVictim(t)
-	request := setup(withCRC)
+	request, crc := setup(options), options&withCRC != 0
 	stream, err := request.Append(nil)
 	assert.NilError(t, err)
 	set := len(stream)
 	written := []byte("0123456789")
 	write := iwarp.Header{Op: iwarp.OpWrite, Last: true, Key: v.mr.RKey(), Offset: v.at(0)}
-	stream = append(stream, frame(write, written, true)...)
+	stream = append(stream, frame(write, written, crc)...)
 	first := len(stream)
 	whole := []int{set, first}
-	stream = append(stream, frame(send(1, 0, false), []byte("beginning"), true)...)
+	stream = append(stream, frame(send(1, 0, false), []byte("beginning"), crc)...)
 	whole = append(whole, len(stream))
-	stream = append(stream, frame(send(1, 9, true), []byte("end"), true)...)
+	stream = append(stream, frame(send(1, 9, true), []byte("end"), crc)...)
 	whole = append(whole, len(stream))
-	stream = append(stream, frame(iwarp.Header{Op: iwarp.OpTerminate, MSN: 1}, []byte{0x02, 0x07, 0, 0}, true)...)
+	stream = append(stream, frame(iwarp.Header{Op: iwarp.OpTerminate, MSN: 1}, []byte{0x02, 0x07, 0, 0}, crc)...)
 	for n := range stream {
 		t.Logf("%d of %d bytes, frames begin at %d and %d", n, len(stream), set, first)
 		clear(v.room())

@@ -29,7 +29,7 @@ func (v *victim) joins(to netip.AddrPort) *initiator {
 	assert.NilError(v.t, err)
 	i.mr, err = v.pd.RegMR(i.mem, fabric.LocalWrite|fabric.RemoteWrite|fabric.RemoteRead)
 	assert.NilError(v.t, err)
-	i.qp, err = v.dev.CreateQP(fabric.QPInit{PD: v.pd, SendCQ: i.cq, RecvCQ: i.cq, MaxSend: 32, MaxRecv: 4,
+	i.qp, err = v.dev.CreateQP(fabric.QPInit{PD: v.pd, SendCQ: i.cq, RecvCQ: i.cq, MaxSend: 33, MaxRecv: 4,
 		MaxSendSGE: 1, MaxRecvSGE: 1})
 	assert.NilError(v.t, err)
 	i.conn, err = v.dev.Connect(i.qp, fabric.ConnectParams{Remote: to, Private: []byte("recorded"),

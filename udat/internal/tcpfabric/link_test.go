@@ -3,7 +3,9 @@ package tcpfabric
 import (
 	"encoding/binary"
 	"net/netip"
+	"reflect"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -54,13 +56,18 @@ func TestCountsBeyond4Billion(t *testing.T) {
 	write := fabric.SendWR{Opcode: fabric.OpWrite, RKey: key, RemoteAddr: v.at(0)}
 	read := fabric.SendWR{Opcode: fabric.OpRead, RKey: key, RemoteAddr: v.at(8)}
 	add := fabric.SendWR{Opcode: fabric.OpFetchAdd, RKey: key, RemoteAddr: v.at(16), CompareAdd: 1}
-	i.post(write, 8)
-	i.ends(1)
-
 	out, in := linkOf(i.qp.(*softnic.QP)), linkOf(s.qp.(*softnic.QP))
+	for range out.qp.Sends().Depth() { // each slot has been used, as after so many requests
+		i.post(write, 8)
+		i.ends(1)
+	}
 	within(t, "the write is not acknowledged", func() bool { return in.told.Load() == in.executed.Load() })
 	out.inTurn(func() {
-		out.tx.count, out.tx.reads = start, start
+		out.tx.count, out.tx.reads, out.tx.next = start, start, start
+		sq := reflect.ValueOf(out.qp.Sends()).Elem()
+		for _, name := range []string{"head", "tail"} {
+			(*atomic.Uint64)(sq.FieldByName(name).Addr().UnsafePointer()).Store(start)
+		}
 		out.tx.queued, out.tx.written = out.tx.queued+start, out.tx.written+start
 		for _, n := range []interface{ Store(uint64) }{&out.issued, &out.asked, &out.acked, &out.answered} {
 			n.Store(start)
@@ -308,4 +315,30 @@ func TestLinksTakeTurns(t *testing.T) {
 	}
 	i.close()
 	s.next()
+}
+
+// TestLargeMessageTakesTurns: a message is written in batches of about batchLimit, and lets other
+// sockets have a turn after a number of them.
+func TestLargeMessageTakesTurns(t *testing.T) {
+	v := newVictim(t)
+	mem, mr := v.region(2*batches*batchLimit, fabric.LocalWrite)
+	p, s := v.joined()
+	l := linkOf(s.qp.(*softnic.QP))
+	sock := new(takesAll)
+	l.inTurn(func() {
+		l.wrapSocket(func(s socket) socket {
+			sock.socket = s
+			return sock
+		})
+		_, err := s.qp.PostSend([]fabric.SendWR{{Opcode: fabric.OpWrite, NumSGE: 1}},
+			[]fabric.SGE{{Addr: addressOf(mem), Length: uint32(len(mem)), LKey: mr.LKey()}})
+		assert.NilError(t, err)
+	})
+	l.inTurn(func() {
+		assert.Equal(t, sock.writes, batches)
+		assert.Equal(t, sock.turns, 1)
+	})
+	p.Close()
+	s.expect(fabric.EventDisconnected)
+	assert.NilError(t, mr.Close())
 }

@@ -80,7 +80,7 @@ const (
 // start prepares tx for a connection.
 func (t *tx) start(depth int, sums bool) {
 	t.lender = choose(sums, &sent, &sentSums)
-	t.marks = make([]mark, max(depth, 1))
+	t.marks = make([]mark, depth)
 }
 
 // borrow begins an empty batch, and gets a stage for it from the pool.

@@ -193,7 +193,7 @@ func (l *link) payload(s *softnic.Slot, m *mark) bool {
 		}
 		if st := l.frame(&h, part{kind: ofRequest, off: t.sent, n: n, slot: t.next}); st != fabric.StatusSuccess {
 			m.fail(st)
-			t.stuck, t.next = true, t.next+1
+			t.stuck, t.begun, t.next = true, false, t.next+1 // answers go on
 			return false
 		}
 		if acks {

@@ -12,13 +12,14 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/godat/godat/internal/leaktest"
 	"github.com/godat/godat/udat/internal/fabric"
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 	"gotest.tools/v3/assert"
 )
 
-// patience is the time limit of a wait for something that must happen.
-const patience = time.Minute
+// patience limits every wait that must succeed.
+var patience = leaktest.Patience
 
 const (
 	roomSize    = 4096 // size of the room: the victim's region that a peer may read and write
@@ -44,6 +45,7 @@ type victim struct {
 	readOnly fabric.MR
 	foreign  fabric.MR // room too, in another domain
 	rx       fabric.MR
+	depth    int        // of the send queue of a session
 	shared   fabric.SRQ // the receive queue of all sessions; nil: each has a filled queue of its own
 	accepted chan *session
 	reports  chan fabric.AsyncEvent // of the device
@@ -71,7 +73,7 @@ func newVictim(t *testing.T) *victim {
 
 func newVictimWith(t *testing.T, o fabric.Options) *victim {
 	t.Helper()
-	v := &victim{t: t, accepted: make(chan *session, 1024), mem: bytes.Repeat([]byte{canary}, memEnd),
+	v := &victim{t: t, depth: 4, accepted: make(chan *session, 1024), mem: bytes.Repeat([]byte{canary}, memEnd),
 		reports: make(chan fabric.AsyncEvent, 1024)}
 	v.dev = openDevice(t, o, func(ev fabric.AsyncEvent) { v.reports <- ev })
 	var err error
@@ -106,7 +108,7 @@ func newVictimWith(t *testing.T, o fabric.Options) *victim {
 func (v *victim) request(r fabric.Request) {
 	s := &session{v: v, events: make(chan fabric.ConnEvent, 16)}
 	var err error
-	s.qp, err = v.dev.CreateQP(fabric.QPInit{PD: v.pd, SendCQ: v.cq, RecvCQ: v.cq, MaxSend: 4, MaxRecv: receives,
+	s.qp, err = v.dev.CreateQP(fabric.QPInit{PD: v.pd, SendCQ: v.cq, RecvCQ: v.cq, MaxSend: v.depth, MaxRecv: receives,
 		MaxSendSGE: 1, MaxRecvSGE: 1, SRQ: v.shared})
 	if err == nil && v.shared == nil {
 		for i := range receives {
