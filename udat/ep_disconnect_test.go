@@ -191,6 +191,36 @@ func TestBothDisconnect(t *testing.T) {
 	})
 }
 
+// TestAbruptInTheMiddle: an abrupt disconnect in the middle of long writes is DISCONNECTED at the
+// peer, which has nothing in flight.
+func TestAbruptInTheMiddle(t *testing.T) {
+	onSoftware(t, func(t *testing.T, dev string) {
+		const long = 1 << 20
+		a, b := pair(t, dev, setup{})
+		from, to := a.lmr(long, udat.PrivAll), b.lmr(long, udat.PrivAll)
+		for i := range 40 {
+			if i > 0 {
+				connect(t, a, b)
+			}
+			for c := range udat.Cookie(8) {
+				assert.NilError(t, a.ep.PostRDMAWrite([]udat.LMRTriplet{from.Triplet(0, long)}, c, to.RMRTriplet(0, long),
+					udat.CompletionDefault))
+			}
+			assert.NilError(t, a.ep.Disconnect(udat.CloseAbrupt))
+			for _, e := range []*end{a, b} {
+				expect(t, e.conn, udat.EventConnectionDisconnected)
+			}
+			for range 8 {
+				expect(t, a.request, udat.EventDTOCompletion)
+			}
+			for _, e := range []*end{a, b} {
+				assert.NilError(t, e.ep.Reset())
+			}
+		}
+		rule.Proves(t, "EPST-33")
+	})
+}
+
 // TestAbruptPrefix ends a stream of transfers: in each queue a first part has succeeded, and the
 // rest is flushed in order, before the event on the same dispatcher.
 func TestAbruptPrefix(t *testing.T) {

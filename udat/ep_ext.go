@@ -35,10 +35,10 @@ func (ep *EP) PostRDMAWriteImmediate(iov []LMRTriplet, cookie Cookie, remote RMR
 
 // PostFetchAdd adds to the 64-bit word at remote. It stores the old value of the word, in host byte
 // order, in the memory of the triplet local. The operation is atomic with respect to other atomics
-// of the peer's device. The parameters local and remote must be 8 bytes long. The address in remote
-// must be a multiple of 8, in a region with the remote atomic privilege. A fetch-and-add in flight
-// counts as an RDMA read. Without the provider attribute AttrFetchAndAdd the call returns
-// ModelNotSupported.
+// of the peer's device. The parameter local must be 8 bytes long, and remote at least 8. The
+// address in remote must be a multiple of 8, in a region with the remote atomic privilege. A
+// fetch-and-add in flight counts as an RDMA read. Without the provider attribute AttrFetchAndAdd
+// the call returns ModelNotSupported.
 //
 // Extension. It is dat_ib_post_fetch_and_add of the IB extension of DAT 2.0.
 func (ep *EP) PostFetchAdd(add uint64, local LMRTriplet, cookie Cookie, remote RMRTriplet,

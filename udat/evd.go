@@ -54,9 +54,9 @@ func (ia *IA) newEVD(op string, qlen int, streams EVDFlags, cno *CNO) (*EVD, err
 
 // Wait blocks until threshold events are queued, dequeues the first of them, and returns in nmore
 // the number of events that are left. If the Consumer chooses which completions notify
-// (UNSIGNALLED, SOLICITED_WAIT), the parameter threshold must be 1, and the call blocks until a
-// notification event comes. It then returns the first event on the queue, which may be an older
-// one.
+// (UNSIGNALLED, SOLICITED_WAIT), the parameter threshold must be 1. If the queue is then empty, the
+// call blocks until a notification event comes or timeout has passed. In every case the call
+// returns the first event on the queue, even if that event did not notify.
 //
 // timeout counts from the call. If timeout is 0, the call only polls; the timeout Infinite never
 // expires. A blocked call holds a goroutine. If the previous wait took less than 4 ms, the call on

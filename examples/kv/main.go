@@ -75,8 +75,10 @@ func (t table) set(key, value string) error {
 			size-header)
 	}
 	slot := t[slotOf(key):][:size]
-	if old, _, err := parse(slot); err != nil || old != "" && old != key {
-		return fmt.Errorf("the slot of %q has the key %q: %w", key, old, err)
+	if old, _, err := parse(slot); err != nil {
+		return fmt.Errorf("the slot of %q: %w", key, err)
+	} else if old != "" && old != key {
+		return fmt.Errorf("the slot of %q has the key %q", key, old)
 	}
 	binary.BigEndian.PutUint16(slot[8:], uint16(len(key)))
 	binary.BigEndian.PutUint16(slot[10:], uint16(len(value)))
@@ -134,6 +136,7 @@ func serve(device string, lines io.Reader, ready func(netip.AddrPort)) error {
 			key, value, _ := strings.Cut(input.Text(), "=")
 			if err := table(mem.Bytes()).set(key, value); err != nil {
 				log.Print(err)
+				continue
 			}
 			fmt.Println("set", key)
 		}

@@ -107,6 +107,20 @@ func TestTorn(t *testing.T) {
 	}
 }
 
+// A value that the table cannot store is refused, with the reason.
+func TestRefused(t *testing.T) {
+	exampletest.Inside(t)
+	mem := make(table, slots*size)
+	for slot := range slots {
+		seal(mem[slot*size:][:size])
+	}
+	assert.NilError(t, mem.set("k182", "first"))
+	assert.Equal(t, slotOf("k1989"), slotOf("k182"))
+	assert.Error(t, mem.set("k1989", "second"), `the slot of "k1989" has the key "k182"`)
+	assert.ErrorContains(t, mem.set("", "value"), "a key is not empty")
+	assert.ErrorContains(t, mem.set("k", strings.Repeat("v", size-header)), "have 245 bytes, the limit is 244")
+}
+
 // Runs server and client as processes on a device.
 func TestProcesses(t *testing.T) {
 	device := exampletest.Device(t)
@@ -114,6 +128,7 @@ func TestProcesses(t *testing.T) {
 	address := server.Address(t)
 	fmt.Fprintln(server.Stdin, "colour=green")
 	assert.Equal(t, server.Line(t), "set colour")
+	fmt.Fprintln(server.Stdin, "=no key")
 	fmt.Fprintln(server.Stdin, "shape=round")
 	assert.Equal(t, server.Line(t), "set shape")
 	assert.Equal(t, exampletest.Run(t, device, address, "shape", "colour"), "shape=round\ncolour=green\n")

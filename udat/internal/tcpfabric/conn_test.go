@@ -35,3 +35,27 @@ func TestEndOfStream(t *testing.T) {
 		p.Close()
 	}
 }
+
+// TestEndWithinMessage: if the stream of a peer of this library ends within a message, the event is
+// a failure only if this end has a request in flight, which the peer may have refused.
+func TestEndWithinMessage(t *testing.T) {
+	v := newVictim(t)
+	for posts, want := range []fabric.ConnEventKind{fabric.EventDisconnected, fabric.EventFailed} {
+		p := v.dial()
+		p.greet()
+		p.write(hello, nil)
+		s := v.session()
+		s.expect(fabric.EventEstablished)
+		for range posts {
+			_, err := s.qp.PostSend([]fabric.SendWR{{Opcode: fabric.OpSend}}, nil)
+			assert.NilError(t, err)
+		}
+		l := linkOf(s.qp.(*softnic.QP))
+		l.end.Store(&end{errMidFrame})
+		l.run()
+		ev := s.next()
+		assert.Equal(t, ev.Kind, want, "%d requests in flight", posts)
+		assert.Equal(t, ev.Err, errMidFrame)
+		p.Close()
+	}
+}

@@ -31,7 +31,7 @@ func short(err error) error {
 // kindOf returns the kind of event for a stream that has ended with err. It returns
 // EventUnreachable if the peer can no longer be reached, and EventFailed if the peer's stream ends
 // within a message. For any other err it returns EventDisconnected. A peer ends its stream within a
-// message if it refuses a request while it is sending.
+// message if it refuses a request, or is disconnected abruptly, while it is sending.
 func kindOf(err error) fabric.ConnEventKind {
 	if isOf(err, syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.EHOSTDOWN, syscall.ENETDOWN) {
 		return fabric.EventUnreachable

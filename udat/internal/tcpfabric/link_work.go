@@ -135,7 +135,11 @@ func (l *link) over() {
 	if e := l.end.Load(); e != nil && !l.eof {
 		l.eof = true
 		l.settle()
-		l.conn.PeerLeft(kindOf(e.err), e.err)
+		kind := kindOf(e.err)
+		if kind == fabric.EventFailed && l.own && l.qp.Sends().Len() == 0 { // the peer has refused nothing
+			kind = fabric.EventDisconnected
+		}
+		l.conn.PeerLeft(kind, e.err)
 		l.grace = time.AfterFunc(graceLimit, func() {
 			l.lost.Store(true)
 			l.run()
