@@ -70,7 +70,7 @@ mkdir -p "$out"
 echo "bench: building" >&2
 go build -o "$out/" ./cmd/datperf
 go -C lab build -o "$out/" ./bench ./bench/stream ./bench/loop
-go -C lab build -tags godat_direct -o "$out/direct/" ./bench/loop
+go -C lab build -tags godat_direct -o "$out/loop-direct" ./bench/loop
 cp "$(lab/loopdev/loop.sh)" "$out/"
 cc -O2 -g -Wall -o "$out/loopbench" lab/loopdev/loopbench.c -libverbs -lpthread
 if [[ " $* " = *" provider "* ]]; then

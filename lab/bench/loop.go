@@ -81,7 +81,7 @@ func (b *bench) loopValue(name, value string, args ...string) (v float64, line s
 	if layer, isDirect := strings.CutSuffix(name, direct); name != inC {
 		argv[0] = filepath.Join(b.bin, "loop")
 		if isDirect {
-			argv[0] = filepath.Join(b.bin, "direct", "loop")
+			argv[0] = filepath.Join(b.bin, "loop-direct")
 		}
 		args = slices.Insert(slices.Clone(args), len(args)-1, layer)
 	}
