@@ -4,7 +4,7 @@
 #   ci/windows-tests.sh [PACKAGE [TEST FLAGS...]]
 #
 # Without PACKAGE it runs the tests of udat on mem0 and on tcp, of rdmanet on tcp, and of the
-# fabrics. GODAT_TEST_DEVICE names the device. TEST FLAGS are those of a test program:
+# fabrics. With PACKAGE, GODAT_TEST_DEVICE names the device. TEST FLAGS are those of a test program:
 # -test.run NAME, for example.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -36,6 +36,7 @@ if [ $# -gt 0 ]; then
   run "$@"
   exit
 fi
+unset GODAT_TEST_DEVICE
 run ./udat/internal/softnic
 run ./udat/internal/memfabric
 run ./udat/internal/tcpfabric

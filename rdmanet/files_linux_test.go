@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
+	"github.com/godat/godat/internal/leaktest"
 	"github.com/godat/godat/rdmanet"
 )
 
@@ -32,13 +33,11 @@ func TestDialWithoutFiles(t *testing.T) {
 		return c.Close()
 	}
 	assert.NilError(t, dial()) // the device is open from now on
-	var before unix.Rlimit
-	assert.NilError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
 	// The limit is 0. With a higher one Dial could get the descriptor that the first connection gives
 	// back, and then the listener would be the one to fail.
-	assert.NilError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: before.Max}))
+	enough := leaktest.LimitFiles(t, 0)
 	err = dial()
-	assert.NilError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &before))
+	enough()
 	assert.ErrorIs(t, err, syscall.EMFILE)
 	assert.Assert(t, !errors.Is(err, syscall.EHOSTUNREACH), err)
 	assert.Assert(t, !strings.Contains(err.Error(), "firewall"), err)
@@ -53,10 +52,7 @@ func TestAcceptWithoutFiles(t *testing.T) {
 	stranger, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	assert.NilError(t, err)
 	defer unix.Close(stranger)
-	var before unix.Rlimit
-	assert.NilError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
-	assert.NilError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: before.Max}))
-	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &before)
+	enough := leaktest.LimitFiles(t, 3)
 	to := &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: int(l.Addr().(rdmanet.Addr).Port())}
 	assert.NilError(t, unix.Connect(stranger, to))
 	assert.NilError(t, l.SetDeadline(time.Now().Add(patience)))
@@ -66,7 +62,7 @@ func TestAcceptWithoutFiles(t *testing.T) {
 		assert.ErrorContains(t, err, "RLIMIT_NOFILE")
 		assert.Assert(t, err.(interface{ Temporary() bool }).Temporary())
 	}
-	assert.NilError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &before))
+	enough()
 	c, err := (&rdmanet.Dialer{Device: device}).Dial(t.Context(), "rdma", l.Addr().String())
 	assert.NilError(t, err)
 	defer c.Close()
@@ -107,16 +103,14 @@ func TestDialWithOneFile(t *testing.T) {
 		}
 		return c.Close()
 	}
-	var before unix.Rlimit
-	assert.NilError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
 	for range 10 { // an earlier test may close a file meanwhile, which Dial can then have
 		f, err2 := os.Open(os.DevNull) // gets the least number that is free
 		assert.NilError(t, err2)
 		limit := uint64(f.Fd()) + 1
 		assert.NilError(t, f.Close())
-		assert.NilError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: before.Max}))
+		enough := leaktest.LimitFiles(t, limit)
 		err = dial()
-		assert.NilError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &before))
+		enough()
 		if err != nil {
 			break
 		}

@@ -121,9 +121,10 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (l 
 	for _, p := range l.points {
 		p.adapter.onFailure(p.psp, func(err error) {
 			if errors.Is(err, udat.ErrInsufficientResources) { // requests wait at the service point
-				err = acceptError{err}
+				l.starved(err)
+			} else {
+				l.fail(p, err)
 			}
-			l.fail(p, err)
 		})
 		go l.serve(p)
 	}

@@ -198,17 +198,25 @@ func (e acceptError) Unwrap() error { return e.error }
 // cause, AcceptConn will return the error. mu is held.
 func (l *Listener) hasFailed(err error) {
 	l.stats.Failed++
-	l.report(err)
+	if here := (acceptError{}); errors.As(err, &here) {
+		l.report(err)
+	}
 }
 
-// report makes AcceptConn return err once, if err is an acceptError; mu is held.
-func (l *Listener) report(err error) bool {
-	here := errors.As(err, new(acceptError))
-	if here {
-		l.failed = err
-		l.changed.Signal()
+// starved makes AcceptConn return a temporary error: a device will deliver requests again when this
+// host has resources for them.
+func (l *Listener) starved(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.report(acceptError{err})
 	}
-	return here
+}
+
+// report makes AcceptConn return err once; mu is held.
+func (l *Listener) report(err error) {
+	l.failed = err
+	l.changed.Signal()
 }
 
 // ready handles a connection whose first message has arrived, or a connection that has failed with
@@ -274,12 +282,11 @@ func (l *Listener) checkLate() {
 }
 
 // fail records that a device will deliver no more requests. When all devices have failed, Accept
-// returns the error. If err is an acceptError, the device delivers requests again later, and Accept
-// returns the error at once.
+// returns the error.
 func (l *Listener) fail(p *point, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed || l.report(err) {
+	if l.closed {
 		return
 	}
 	p.failed = true

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
+	"github.com/godat/godat/internal/leaktest"
 	"github.com/godat/godat/udat"
 )
 
@@ -17,10 +17,7 @@ func TestAcceptWithoutFiles(t *testing.T) {
 	a, b := newEnd(t, "tcp:127.0.0.1", setup{}), newEnd(t, "tcp:127.0.0.1", setup{})
 	assert.NilError(t, a.ep.Connect(b.ia.Addr(), listen(t, b).Qual(), patience, nil, 0, 0))
 	request := expect(t, b.cr, udat.EventConnectionRequest)
-	var before unix.Rlimit
-	assert.NilError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
-	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &before)
-	assert.NilError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: before.Max}))
+	leaktest.LimitFiles(t, 3)
 	err := request.CR.Accept(b.ep, nil)
 	refused(t, err, udat.InsufficientResources)
 	assert.ErrorContains(t, err, "open-file limit of the process (RLIMIT_NOFILE, ulimit -n) is reached")

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
+	"github.com/godat/godat/internal/leaktest"
 	"github.com/godat/godat/udat"
 )
 
@@ -16,10 +16,7 @@ import (
 // and does not say that there is no such device. The fabric inside the process needs no
 // descriptors.
 func TestOpenFileLimit(t *testing.T) {
-	var before unix.Rlimit
-	assert.NilError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
-	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &before)
-	assert.NilError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: before.Max}))
+	leaktest.LimitFiles(t, 0)
 	for _, name := range append(devices()[1:], "rdma7", "10.98.0.77") {
 		_, err := udat.Open(name)
 		refused(t, err, udat.InsufficientResources, udat.SubResourceDevice)
@@ -35,10 +32,7 @@ func TestOpenFileLimit(t *testing.T) {
 // memory.
 func TestListenWithoutFiles(t *testing.T) {
 	e := newEnd(t, "tcp:127.0.0.1", setup{})
-	var before unix.Rlimit
-	assert.NilError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
-	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &before)
-	assert.NilError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: before.Max}))
+	leaktest.LimitFiles(t, 0)
 	_, _, err := e.ia.CreatePSPAny(e.cr, udat.PSPConsumer)
 	refused(t, err, udat.InsufficientResources)
 	assert.ErrorContains(t, err, "open-file limit of the process (RLIMIT_NOFILE, ulimit -n) is reached")

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
+	"github.com/godat/godat/internal/leaktest"
 	"github.com/godat/godat/udat"
 )
 
@@ -22,9 +23,7 @@ func roleStarved(t *testing.T, dev string) {
 	assert.NilError(t, expect(t, e.cr, udat.EventConnectionRequest).CR.Accept(e.ep, nil))
 	expect(t, e.conn, udat.EventConnectionEstablished)
 
-	var limit unix.Rlimit
-	assert.NilError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
-	assert.NilError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: limit.Max}))
+	enough := leaktest.LimitFiles(t, 3)
 	began, busy := time.Now(), processorTime(t)
 	fmt.Println("starved")
 	completion(t, e.recv, 0) // the connection goes on
@@ -41,7 +40,7 @@ func roleStarved(t *testing.T, dev string) {
 	empty(t, e.cr)
 	busy, took := processorTime(t)-busy, time.Since(began)
 	assert.Assert(t, busy < took/2, "the process waited for %v, and its threads ran for %v", took, busy)
-	assert.NilError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
+	enough()
 
 	assert.NilError(t, expect(t, e.cr, udat.EventConnectionRequest).CR.Accept(second, nil))
 	expect(t, e.conn, udat.EventConnectionEstablished)

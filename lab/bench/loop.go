@@ -17,7 +17,8 @@ const inC = "C"
 
 var layers = []string{result.Cverbs, result.UDAT}
 
-// The layers, built with the tag godat_direct, have no goals.
+// direct ends the name of a series whose layer is built with the tag godat_direct. Such a series
+// has no goal.
 const direct = ", direct"
 
 // bothLayers returns a figure for each layer: its ratio to the given peer, with the layer's goal.
@@ -77,14 +78,18 @@ func (b *bench) loop(s *section) error {
 
 // loopValue runs the loop of the series that is named, and returns one of the loop's figures.
 func (b *bench) loopValue(name, value string, args ...string) (v float64, line string, err error) {
-	argv := []string{filepath.Join(b.bin, "loopbench")}
-	if layer, isDirect := strings.CutSuffix(name, direct); name != inC {
-		argv[0] = filepath.Join(b.bin, "loop")
-		if isDirect {
-			argv[0] = filepath.Join(b.bin, "loop-direct")
-		}
+	program := "loop"
+	layer, isDirect := strings.CutSuffix(name, direct)
+	switch {
+	case name == inC:
+		program = "loopbench"
+	case isDirect:
+		program = "loop-direct"
+	}
+	if name != inC {
 		args = slices.Insert(slices.Clone(args), len(args)-1, layer)
 	}
+	argv := []string{filepath.Join(b.bin, program)}
 	warmup, length := 30*time.Millisecond, 150*time.Millisecond
 	if b.quick {
 		warmup, length = warmup/10, length/10

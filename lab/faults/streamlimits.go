@@ -48,6 +48,41 @@ func serveLimited(args []string, in io.Reader, out io.Writer) error {
 	return err
 }
 
+// limitedServer is a process that runs serveLimited.
+type limitedServer struct {
+	partner
+	device, address string
+}
+
+// startLimited starts the process after the given commands of its shell. The caller must close the
+// server, even after an error.
+func startLimited(r *round, commands string) (*limitedServer, error) {
+	s := &limitedServer{partner: partner{role: "server"}, device: r.device}
+	err := s.startProcess(commands, []string{r.device})
+	if err == nil {
+		err = s.said(s.answers.Decode(&s.address))
+	}
+	return s, err
+}
+
+// ask sends the server a line, and returns its answer.
+func (s *limitedServer) ask(what string) (answer string, err error) {
+	err = s.said(errors.Join(s.tell(what), s.answers.Decode(&answer)))
+	return answer, err
+}
+
+// said adds what the server has written to its standard error.
+func (s *limitedServer) said(err error) error {
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, s.errors.b)
+	}
+	return err
+}
+
+func (s *limitedServer) dial(timeout time.Duration) (*rdmanet.Conn, error) {
+	return (&rdmanet.Dialer{Device: s.device, Timeout: timeout}).Dial(context.Background(), "rdma", s.address)
+}
+
 // limited returns the function of a scenario: it connects to a server in another process until the
 // server reaches a limit. The parameter commands contains shell commands that run before the
 // server. The parameter what, unless empty, is a line that the server gets once it has a
@@ -58,18 +93,13 @@ func limited(commands, what string, names ...string) func(*round) error {
 		return slices.ContainsFunc(names, func(name string) bool { return strings.Contains(text, name) })
 	}
 	return func(r *round) error {
-		p := &partner{role: "server"}
-		defer p.close()
-		if err := p.startProcess(commands, []string{r.device}); err != nil {
+		s, err := startLimited(r, commands)
+		defer s.close()
+		if err != nil {
 			return err
 		}
-		var address string
-		if err := p.answers.Decode(&address); err != nil {
-			return fmt.Errorf("%w: %s", err, p.errors.b)
-		}
-		d := rdmanet.Dialer{Device: r.device, Timeout: 3 * time.Second}
 		dial := func() (*rdmanet.Conn, error) {
-			c, err := d.Dial(context.Background(), "rdma", address)
+			c, err := s.dial(3 * time.Second)
 			if err != nil {
 				return nil, err
 			}
@@ -87,15 +117,14 @@ func limited(commands, what string, names ...string) func(*round) error {
 			conns = nil
 		}
 		defer closeAll()
-		var text string
 		if what != "" {
 			c, err := dial()
 			if err != nil {
 				return err
 			}
 			conns = append(conns, c)
-			if err := errors.Join(p.tell(what), p.answers.Decode(&text)); err != nil {
-				return fmt.Errorf("%w: %s", err, p.errors.b)
+			if _, err := s.ask(what); err != nil {
+				return err
 			}
 		}
 		var mu sync.Mutex
@@ -125,8 +154,9 @@ func limited(commands, what string, names ...string) func(*round) error {
 		}); err != nil {
 			return fmt.Errorf("%w: %w", err, last)
 		}
-		if err := errors.Join(p.tell("errors"), p.answers.Decode(&text)); err != nil {
-			return fmt.Errorf("%w: %s", err, p.errors.b)
+		text, err := s.ask("errors")
+		if err != nil {
+			return err
 		}
 		if !named(text) {
 			return fmt.Errorf("accepted %q, wanted one of %q", text, names)
@@ -139,33 +169,23 @@ func limited(commands, what string, names ...string) func(*round) error {
 // the limit, and the connection that was there must go on. The server must accept again as soon as
 // it may open descriptors.
 func starved(r *round) error {
-	p := &partner{role: "server"}
-	defer p.close()
-	if err := p.startProcess("", []string{r.device}); err != nil {
+	s, err := startLimited(r, "")
+	defer s.close()
+	if err != nil {
 		return err
 	}
-	var address, text string
-	if err := p.answers.Decode(&address); err != nil {
-		return fmt.Errorf("%w: %s", err, p.errors.b)
-	}
-	ask := func(what string) error {
-		if err := errors.Join(p.tell(what), p.answers.Decode(&text)); err != nil {
-			return fmt.Errorf("%w: %s", err, p.errors.b)
-		}
-		return nil
-	}
-	dial := func(timeout time.Duration) (*rdmanet.Conn, error) {
-		return (&rdmanet.Dialer{Device: r.device, Timeout: timeout}).Dial(context.Background(), "rdma", address)
-	}
-	first, err := dial(patience)
+	first, err := s.dial(patience)
 	if err != nil {
 		return err
 	}
 	defer first.Close()
-	if err := errors.Join(ask("none"), first.SetDeadline(time.Now().Add(patience))); err != nil {
+	if _, err := s.ask("none"); err != nil {
 		return err
 	}
-	if c, err := dial(time.Second); !errors.Is(err, context.DeadlineExceeded) {
+	if err := first.SetDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	if c, err := s.dial(time.Second); !errors.Is(err, context.DeadlineExceeded) {
 		if err == nil {
 			c.Close()
 		}
@@ -173,22 +193,27 @@ func starved(r *round) error {
 	}
 	waiting := make(chan error, 1)
 	go func() {
-		c, err := dial(patience)
+		c, err := s.dial(patience)
 		if err == nil {
 			err = errors.Join(echoed(c, 'w'), c.Close())
 		}
 		waiting <- err
 	}()
+	var text string
 	if err := eventually(patience, "the limit from Accept", func() bool {
-		return ask("errors") != nil || strings.Contains(text, "RLIMIT_NOFILE")
+		text, err = s.ask("errors")
+		return err != nil || strings.Contains(text, "RLIMIT_NOFILE")
 	}); err != nil {
 		return fmt.Errorf("%w: %q", err, text)
+	}
+	if err != nil {
+		return err
 	}
 	if err := echoed(first, 'f'); err != nil {
 		return fmt.Errorf("the connection that was there: %w", err)
 	}
 	r.began = time.Now()
-	if err := ask("enough"); err != nil {
+	if _, err := s.ask("enough"); err != nil {
 		return err
 	}
 	return <-waiting

@@ -75,6 +75,14 @@ func (p *peer) resumed(n uint64) {
 	assert.DeepEqual(p.t, h, want)
 }
 
+// readyAgain says in one write that the peer has no receive for the first request, and that it has
+// one now.
+func (p *peer) readyAgain() {
+	p.t.Helper()
+	p.bytes(append(frame(control(2, iwarp.ControlNotReady, 0), nil, p.crc),
+		frame(control(3, iwarp.ControlReady, 0), nil, p.crc)...))
+}
+
 // TestNothingAfterFailed: a request that fails at this end completes in its turn, after the
 // requests before it. No request after it is sent meanwhile, nor if those before it are sent again.
 func TestNothingAfterFailed(t *testing.T) {
@@ -215,8 +223,7 @@ func TestWaitsAgain(t *testing.T) {
 	p, s := v.joined()
 	s.sends([]fabric.SendWR{{Opcode: fabric.OpSend}}, []uint32{8}, func() {})
 	p.reads(1)
-	p.bytes(append(frame(control(2, iwarp.ControlNotReady, 0), nil, p.crc),
-		frame(control(3, iwarp.ControlReady, 0), nil, p.crc)...))
+	p.readyAgain()
 	p.resumed(0)
 	p.reads(1)
 	time.Sleep(retries * rnrTimer / 2)
@@ -249,8 +256,7 @@ func TestSentAgainFromItsBeginning(t *testing.T) {
 	_, err := s.qp.PostSend([]fabric.SendWR{{ID: 100, Opcode: fabric.OpSend, Flags: fabric.Signaled, NumSGE: 1}},
 		[]fabric.SGE{{Addr: addressOf(mem), Length: large, LKey: mr.LKey()}})
 	assert.NilError(t, err)
-	p.bytes(append(frame(control(2, iwarp.ControlNotReady, 0), nil, p.crc),
-		frame(control(3, iwarp.ControlReady, 0), nil, p.crc)...))
+	p.readyAgain()
 	h, _ := p.read()
 	for h.Op == iwarp.OpSend {
 		h, _ = p.read()

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// winsock has the errors of Windows' sockets. For package syscall these are other errors than those
-// of the same name.
+// winsock maps an error of package syscall to the error of the same name that Windows' sockets
+// return. The two have different numbers.
 var winsock = map[syscall.Errno]syscall.Errno{
 	syscall.EACCES:        windows.WSAEACCES,
 	syscall.EADDRINUSE:    windows.WSAEADDRINUSE,

@@ -23,6 +23,16 @@ func (p *peer) quiet(s *session, n uint64) {
 	l.inTurn(func() { assert.Equal(p.t, l.tx.next, before) })
 }
 
+// request reads up to the next frame of a request, past acknowledgements.
+func (p *peer) request() iwarp.Header {
+	p.t.Helper()
+	for {
+		if h, _ := p.read(); h.Op != iwarp.OpControl {
+			return h
+		}
+	}
+}
+
 // TestFence: a fenced request waits for the answers to all reads and atomics before it. A request
 // without a fence does not.
 func TestFence(t *testing.T) {
@@ -39,10 +49,7 @@ func TestFence(t *testing.T) {
 		p.quiet(s, 1)
 		p.write(control(2, iwarp.ControlAck, 3), nil)
 		p.answers(frames[1].Head, 0, nil, true)
-		last, _ := p.read()
-		for last.Op == iwarp.OpControl { // an acknowledgement of the write
-			last, _ = p.read()
-		}
+		last := p.request()
 		if op == fabric.OpRead {
 			assert.Equal(t, last.Op, iwarp.OpReadRequest)
 			p.answers(last, 0, nil, true)
@@ -92,10 +99,7 @@ func TestReadsInFlight(t *testing.T) {
 			p.answers(flying[0].Head, 0, nil, true)
 			flying = flying[1:]
 			if n+int(depth) < 3 {
-				for h.Op = iwarp.OpControl; h.Op == iwarp.OpControl; {
-					h, _ = p.read()
-				}
-				flying = append(flying, sentFrame{h, nil})
+				flying = append(flying, sentFrame{p.request(), nil})
 			}
 		}
 		p.write(control(2, iwarp.ControlAck, 4), nil)

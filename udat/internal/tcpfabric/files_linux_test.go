@@ -9,9 +9,9 @@ import (
 	"net"
 	"testing"
 
-	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
+	"github.com/godat/godat/internal/leaktest"
 	"github.com/godat/godat/udat/internal/fabric"
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 )
@@ -19,11 +19,8 @@ import (
 // noFiles keeps this process from opening a file while do runs.
 func noFiles(t *testing.T, do func()) {
 	t.Helper()
-	var before unix.Rlimit
-	assert.NilError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
 	// Only the three standard files fit, which stay open. An earlier test may close others meanwhile.
-	assert.NilError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: before.Max}))
-	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &before)
+	defer leaktest.LimitFiles(t, 3)()
 	do()
 }
 

@@ -170,14 +170,11 @@ func TestForeignCompletes(t *testing.T) {
 		s.expect(fabric.EventEstablished)
 		l := linkOf(s.qp.(*softnic.QP))
 		within(t, "this end does not send", l.greeted.Load)
-		sock := new(stalls)
-		sock.open.Store(true)
+		var sock *stalls
 		l.inTurn(func() {
 			l.tx.queued, l.tx.written = l.tx.queued+start, l.tx.written+start
-			l.wrapSocket(func(s socket) socket {
-				sock.socket = s
-				return sock
-			})
+			sock = l.stalling()
+			sock.open.Store(true)
 		})
 		sge := fabric.SGE{Addr: addressOf(mem), Length: large, LKey: mr.LKey()}
 		_, err := s.qp.PostSend([]fabric.SendWR{{Opcode: fabric.OpWrite, NumSGE: 1}}, []fabric.SGE{sge})

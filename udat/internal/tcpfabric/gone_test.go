@@ -17,6 +17,16 @@ type stalls struct {
 	open atomic.Bool
 }
 
+// stalling makes the link use a socket that stalls. The caller is in the link's turn.
+func (l *link) stalling() *stalls {
+	sock := new(stalls)
+	l.wrapSocket(func(s socket) socket {
+		sock.socket = s
+		return sock
+	})
+	return sock
+}
+
 func (s *stalls) write(bufs [][]byte) (int, error) {
 	if !s.open.Load() {
 		return 0, errAgain
@@ -31,13 +41,8 @@ func TestRequestOfWhatIsGone(t *testing.T) {
 	mem, mr := v.region(copyLimit+1, fabric.LocalWrite)
 	p, s := v.joined()
 	l := linkOf(s.qp.(*softnic.QP))
-	sock := new(stalls)
-	l.inTurn(func() {
-		l.wrapSocket(func(s socket) socket {
-			sock.socket = s
-			return sock
-		})
-	})
+	var sock *stalls
+	l.inTurn(func() { sock = l.stalling() })
 	send := fabric.SendWR{Opcode: fabric.OpSend}
 	s.sends([]fabric.SendWR{send, send, send}, []uint32{8, copyLimit + 1, 8}, func() {
 		l.qp.Sends().At(1).SGEs[0] = fabric.SGE{Addr: addressOf(mem), Length: copyLimit + 1, LKey: mr.LKey()}

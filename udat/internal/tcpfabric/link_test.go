@@ -286,6 +286,16 @@ func (s *takesAll) later() bool {
 	return true
 }
 
+// takingAll makes the link use a socket that takes all at once. The caller is in the link's turn.
+func (l *link) takingAll() *takesAll {
+	sock := new(takesAll)
+	l.wrapSocket(func(s socket) socket {
+		sock.socket = s
+		return sock
+	})
+	return sock
+}
+
 // TestLinksTakeTurns: a link that has much to send, to a peer that takes all at once, lets the
 // other sockets have a turn after a number of batches, and goes on in its next turn.
 func TestLinksTakeTurns(t *testing.T) {
@@ -295,12 +305,9 @@ func TestLinksTakeTurns(t *testing.T) {
 	s.expect(fabric.EventEstablished)
 	l := linkOf(i.qp.(*softnic.QP))
 	within(t, "this end is not connected", func() bool { return l.qp.Connected() && l.live.Load() })
-	sock := new(takesAll)
+	var sock *takesAll
 	l.inTurn(func() {
-		l.wrapSocket(func(s socket) socket {
-			sock.socket = s
-			return sock
-		})
+		sock = l.takingAll()
 		for range 3 * batches {
 			i.post(fabric.SendWR{Opcode: fabric.OpWrite, RKey: v.mr.RKey(), RemoteAddr: v.at(0)}, len(i.mem))
 		}
@@ -324,12 +331,9 @@ func TestLargeMessageTakesTurns(t *testing.T) {
 	mem, mr := v.region(2*batches*batchLimit, fabric.LocalWrite)
 	p, s := v.joined()
 	l := linkOf(s.qp.(*softnic.QP))
-	sock := new(takesAll)
+	var sock *takesAll
 	l.inTurn(func() {
-		l.wrapSocket(func(s socket) socket {
-			sock.socket = s
-			return sock
-		})
+		sock = l.takingAll()
 		_, err := s.qp.PostSend([]fabric.SendWR{{Opcode: fabric.OpWrite, NumSGE: 1}},
 			[]fabric.SGE{{Addr: addressOf(mem), Length: uint32(len(mem)), LKey: mr.LKey()}})
 		assert.NilError(t, err)

@@ -70,8 +70,8 @@ func (s *sock) watch(bool) {}
 
 func (s *sock) later() bool { return false }
 
-// reads reads into a short buffer until data fills it. Then it reads into one of the pool as long
-// as data fills that too.
+// reads passes on what comes until the stream ends. An idle socket waits with a short buffer; a
+// buffer of the pool replaces it as long as each Read fills the buffer.
 func (s *sock) reads() {
 	short := make([]byte, idleRead)
 	buf := short
