@@ -109,3 +109,10 @@ func Parks(e *EVD) bool {
 
 // Made reports whether the handle was ever an object, freed or not.
 func Made(h Handle) bool { return h.object() != nil && h.object().ia != nil }
+
+// CountOf returns the number of the adapter's objects of a kind.
+func CountOf(ia *IA, kind HandleType) int {
+	ia.mu.Lock()
+	defer ia.mu.Unlock()
+	return len(ia.objects[kind])
+}

@@ -41,13 +41,13 @@ func newZoo(t *testing.T, dev string) *zoo {
 }
 
 // listenReserved makes a reserved service point on a free qualifier.
-func listenReserved(t *testing.T, e *end, ep *udat.EP) (udat.ConnQual, *udat.RSP) {
+func listenReserved(t *testing.T, e *end, ep *udat.EP, opts ...udat.ListenOption) (udat.ConnQual, *udat.RSP) {
 	t.Helper()
 	for {
 		psp := listen(t, e)
 		qual := psp.Qual()
 		assert.NilError(t, psp.Free())
-		rsp, err := e.ia.CreateRSP(qual, ep, e.cr)
+		rsp, err := e.ia.CreateRSP(qual, ep, e.cr, opts...)
 		if errors.Is(err, udat.ErrConnQualInUse) {
 			continue // somebody else was faster
 		}

@@ -1,6 +1,11 @@
 package udat
 
-import "github.com/godat/godat/udat/internal/fabric"
+import (
+	"log/slog"
+	"net/netip"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
 
 // CreatePSP listens on qual at the addresses of the adapter, which [Open] determines. Each
 // connection request makes a CONNECTION_REQUEST event on evd. The queue of evd is the backlog: a
@@ -21,7 +26,7 @@ import "github.com/godat/godat/udat/internal/fabric"
 // are unknown; InvalidHandle if evd does not accept connection requests.
 //
 // Implements: dat_psp_create.
-func (ia *IA) CreatePSP(qual ConnQual, evd *EVD, flags PSPFlags) (*PSP, error) {
+func (ia *IA) CreatePSP(qual ConnQual, evd *EVD, flags PSPFlags, opts ...ListenOption) (*PSP, error) {
 	const op = "psp_create"
 	if err := ia.object().check(op, HandleIA); err != nil {
 		return nil, err
@@ -30,26 +35,27 @@ func (ia *IA) CreatePSP(qual ConnQual, evd *EVD, flags PSPFlags) (*PSP, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ia.newPSP(op, qual, port, evd, flags)
+	return ia.newPSP(op, qual, port, evd, flags, opts)
 }
 
 // CreatePSPAny is like CreatePSP, but it chooses a free qualifier above 1023 and returns the
 // qualifier. It returns ConnQualUnavailable if no qualifier is free.
 //
 // Implements: dat_psp_create_any.
-func (ia *IA) CreatePSPAny(evd *EVD, flags PSPFlags) (ConnQual, *PSP, error) {
+func (ia *IA) CreatePSPAny(evd *EVD, flags PSPFlags, opts ...ListenOption) (ConnQual, *PSP, error) {
 	const op = "psp_create_any"
 	if err := ia.object().check(op, HandleIA); err != nil {
 		return 0, nil, err
 	}
-	p, err := ia.newPSP(op, 0, 0, evd, flags)
+	p, err := ia.newPSP(op, 0, 0, evd, flags, opts)
 	if err != nil {
 		return 0, nil, err
 	}
 	return p.qual, p, nil
 }
 
-func (ia *IA) newPSP(op string, qual ConnQual, port uint16, evd *EVD, flags PSPFlags) (*PSP, error) {
+func (ia *IA) newPSP(op string, qual ConnQual, port uint16, evd *EVD, flags PSPFlags,
+	opts []ListenOption) (*PSP, error) {
 	if flags != PSPConsumer && flags != PSPProvider {
 		return nil, fail(op, InvalidParameter, SubArg4, "flags %d: must be PSPConsumer or PSPProvider", flags)
 	}
@@ -60,7 +66,7 @@ func (ia *IA) newPSP(op string, qual ConnQual, port uint16, evd *EVD, flags PSPF
 	// A request may arrive before listen returns. Its handler then waits for p.mu.
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	listener, err := ia.listen(op, port, p)
+	listener, err := ia.listen(op, port, opts, p)
 	if err != nil {
 		evd.obj.unuse()
 		return nil, err
@@ -77,9 +83,49 @@ func (ia *IA) newPSP(op string, qual ConnQual, port uint16, evd *EVD, flags PSPF
 	return p, nil
 }
 
+// ListenOption is an option of a service point.
+//
+// Extension.
+type ListenOption func(*listenOptions)
+
+type listenOptions struct {
+	accept func(peer netip.AddrPort) error // nil: every peer may connect
+}
+
+// WithAccept sets a function that decides which peers may connect to the service point. The adapter
+// calls accept with the address and port of each peer that requests a connection, before it
+// allocates anything for the peer; on tcp that is before it reads the first byte. If accept returns
+// an error, the request is refused: it makes no event, and the peer sees NON_PEER_REJECTED.
+// [WithLogger] logs the error at the level Debug. The calls come one at a time from a goroutine of
+// the device. Other requests wait for that goroutine, so accept must not block. The address is the
+// one that the network reports; it proves nothing about who the peer is.
+//
+// Extension.
+func WithAccept(accept func(peer netip.AddrPort) error) ListenOption {
+	return func(o *listenOptions) { o.accept = accept }
+}
+
+// filter returns the function that decides which peers may connect, or nil if all may.
+func (o *listenOptions) filter(log *slog.Logger) func(netip.AddrPort) error {
+	if o.accept == nil || log == nil {
+		return o.accept
+	}
+	return func(peer netip.AddrPort) error {
+		err := o.accept(peer)
+		if err != nil {
+			log.Debug("udat: a peer is refused", "remote", peer, "error", err)
+		}
+		return err
+	}
+}
+
 // listen makes the fabric pass the connection requests on a port to the service point.
-func (ia *IA) listen(op string, port uint16, p servicePoint) (fabric.Listener, error) {
-	l, err := ia.device.Listen(port, func(r fabric.Request) {
+func (ia *IA) listen(op string, port uint16, opts []ListenOption, p servicePoint) (fabric.Listener, error) {
+	var o listenOptions
+	for _, opt := range opts {
+		opt(&o)
+	}
+	l, err := ia.device.Listen(port, o.filter(ia.log), func(r fabric.Request) {
 		if !p.takeRequest(r) {
 			r.Reject(nil, false)
 		}

@@ -12,7 +12,7 @@ import "github.com/godat/godat/udat/internal/fabric"
 // of CreateRSP are those of CreatePSP.
 //
 // Implements: dat_rsp_create.
-func (ia *IA) CreateRSP(qual ConnQual, ep *EP, evd *EVD) (*RSP, error) {
+func (ia *IA) CreateRSP(qual ConnQual, ep *EP, evd *EVD, opts ...ListenOption) (*RSP, error) {
 	const op = "rsp_create"
 	if err := ia.object().check(op, HandleIA); err != nil {
 		return nil, err
@@ -33,21 +33,21 @@ func (ia *IA) CreateRSP(qual ConnQual, ep *EP, evd *EVD) (*RSP, error) {
 		return nil, err
 	}
 	r := &RSP{qual: qual, evd: evd, ep: ep}
-	if err := r.start(op, ia, port); err != nil {
+	if err := r.start(op, ia, port, opts); err != nil {
 		evd.obj.unuse()
 		return nil, err
 	}
 	return r, nil
 }
 
-func (r *RSP) start(op string, ia *IA, port uint16) error {
+func (r *RSP) start(op string, ia *IA, port uint16, opts []ListenOption) error {
 	if err := r.ep.reserve(op); err != nil {
 		return err
 	}
 	// A request may arrive before listen returns. Its handler then waits for r.mu.
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	listener, err := ia.listen(op, port, r)
+	listener, err := ia.listen(op, port, opts, r)
 	if err != nil {
 		r.ep.unreserve()
 		return err

@@ -136,7 +136,10 @@ type Device interface {
 	// Listen accepts connection requests on a port of the device's own address. Port 0 chooses a
 	// free port above 1023. The handler is called for each request as it arrives, and may leave the
 	// request unanswered for any time. The fabric does not limit the number of unanswered requests.
-	Listen(port uint16, on func(Request)) (Listener, error)
+	//
+	// The fabric calls accept for each peer before it allocates anything for the peer and, on tcp,
+	// before it reads a byte. The calls may come from another goroutine than those of the handler.
+	Listen(port uint16, accept Filter, on func(Request)) (Listener, error)
 	// Connect starts connecting qp and returns. The handler receives exactly one event with the
 	// outcome, unless Conn.Close is called first. Any event after EventEstablished means that the
 	// connection has ended.
@@ -267,6 +270,13 @@ type AcceptParams struct {
 	Private         []byte
 	ReadIn, ReadOut uint8
 }
+
+// Filter decides which peers may connect to a listener: an error refuses the peer. The Filter nil
+// accepts every peer.
+type Filter func(peer netip.AddrPort) error
+
+// Accepts reports whether the peer may connect.
+func (f Filter) Accepts(peer netip.AddrPort) bool { return f == nil || f(peer) == nil }
 
 // Conn is one connection, or one attempt to connect.
 type Conn interface {

@@ -31,7 +31,7 @@ func benchPair(b *testing.B, bytes int) (x, y *end) {
 		return e
 	}
 	x, y = mk(), mk()
-	l, err := y.dev.Listen(0, func(r fabric.Request) {
+	l, err := y.dev.Listen(0, nil, func(r fabric.Request) {
 		y.conn, _ = r.Accept(y.qp, fabric.AcceptParams{ReadIn: 4, ReadOut: 4}, y.on)
 	})
 	assert.NilError(b, err)

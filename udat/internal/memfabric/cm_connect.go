@@ -32,6 +32,12 @@ func (d *Device) Connect(q fabric.QP, p fabric.ConnectParams, on func(fabric.Con
 	r := &request{from: c, dev: l.dev}
 	r.Request = softnic.Request{Lis: &l.Listener, Local: c.Remote, Remote: c.Local, Data: slices.Clone(p.Private),
 		In: p.ReadOut, Out: p.ReadIn, Refuse: r.refuse}
-	d.send(MsgRequest, l.dev, func() { r.Arrive(r) })
+	d.send(MsgRequest, l.dev, func() {
+		if !l.Accept.Accepts(r.Remote) {
+			r.refuse(nil, false)
+			return
+		}
+		r.Arrive(r)
+	})
 	return c, nil
 }

@@ -15,8 +15,9 @@ type listener struct {
 
 // Listen accepts requests for 127.0.0.1 and ::1. The fabric has port numbers of its own, and none
 // of them is privileged.
-func (d *Device) Listen(port uint16, on func(fabric.Request)) (fabric.Listener, error) {
+func (d *Device) Listen(port uint16, accept fabric.Filter, on func(fabric.Request)) (fabric.Listener, error) {
 	l := &listener{dev: d}
+	l.Accept = accept
 	bind := func() error {
 		d.HW.Mu.Lock()
 		defer d.HW.Mu.Unlock()

@@ -300,7 +300,7 @@ func TestRemove(t *testing.T) {
 		assert.ErrorIs(t, a.wants(fabric.EventRemoved).Err, fabric.ErrDeviceRemoved)
 		for _, err := range []error{
 			second(a.dev.AllocPD()), second(a.dev.CreateCQ(1)), second(a.pd.RegMR(a.mem, 0)), second(a.pd.AllocMW()),
-			second(a.dev.Listen(0, func(fabric.Request) {})), second(a.qp.PostSend([]fabric.SendWR{{}}, nil)),
+			second(a.dev.Listen(0, nil, func(fabric.Request) {})), second(a.qp.PostSend([]fabric.SendWR{{}}, nil)),
 			second(a.qp.PostRecv([]fabric.RecvWR{{}}, nil)),
 			second(a.dev.Connect(a.qp, fabric.ConnectParams{Remote: l.Addr()}, a.on)),
 		} {
@@ -472,7 +472,7 @@ func TestExhaust(t *testing.T) {
 			CQs:       func() error { return second(d.CreateCQ(1)) },
 			SRQs:      func() error { return second(b.pd.CreateSRQ(1, 1)) },
 			QPs:       func() error { return second(d.CreateQP(b.init)) },
-			Listeners: func() error { return second(d.Listen(0, func(fabric.Request) {})) },
+			Listeners: func() error { return second(d.Listen(0, nil, func(fabric.Request) {})) },
 			Conns:     func() error { return second(r.Accept(b.qp, fabric.AcceptParams{}, b.on)) },
 		} {
 			d.Faults().Exhaust(res, 1)

@@ -137,7 +137,7 @@ func (e *end) srq() fabric.SRQ { return e.qp.(*softnic.QP).SRQ() }
 func (e *end) listen() (netip.AddrPort, chan fabric.Request, fabric.Listener) {
 	e.t.Helper()
 	requests := make(chan fabric.Request, 16)
-	l, err := e.dev.Listen(0, func(r fabric.Request) { requests <- r })
+	l, err := e.dev.Listen(0, nil, func(r fabric.Request) { requests <- r })
 	assert.NilError(e.t, err)
 	closeAfter(e.t, l)
 	return l.Addr(), requests, l

@@ -9,7 +9,8 @@ import (
 // Listener is the part of a listener that all transports share. The listener type of each transport
 // embeds it.
 type Listener struct {
-	At netip.AddrPort
+	At     netip.AddrPort
+	Accept fabric.Filter
 
 	dev    *Device
 	on     func(fabric.Request)

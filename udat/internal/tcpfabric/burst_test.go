@@ -29,7 +29,7 @@ func TestForeignBurst(t *testing.T) {
 		}
 		events := make(chan fabric.ConnEvent, 4)
 		conns := make(chan fabric.Conn, 1)
-		l, err := v.dev.Listen(0, func(r fabric.Request) {
+		l, err := v.dev.Listen(0, nil, func(r fabric.Request) {
 			c, err := r.Accept(qp, fabric.AcceptParams{}, func(ev fabric.ConnEvent) { events <- ev })
 			if err != nil {
 				t.Error(err)

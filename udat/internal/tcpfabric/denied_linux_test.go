@@ -29,7 +29,7 @@ func TestPortDenied(t *testing.T) {
 			denied <- err
 			return
 		}
-		_, err := d.Listen(1, func(fabric.Request) {})
+		_, err := d.Listen(1, nil, func(fabric.Request) {})
 		denied <- err
 	}()
 	err = <-denied

@@ -33,12 +33,12 @@ func TestNoFiles(t *testing.T) {
 			_, err := New().Open(name, fabric.Options{}, nil)
 			assert.ErrorIs(t, err, fabric.ErrResources, name)
 		}
-		_, err := v.dev.Listen(0, v.request)
+		_, err := v.dev.Listen(0, nil, v.request)
 		assert.ErrorIs(t, err, fabric.ErrResources)
 	})
 
 	requests := make(chan fabric.Request, 1)
-	l, err := v.dev.Listen(0, func(r fabric.Request) { requests <- r })
+	l, err := v.dev.Listen(0, nil, func(r fabric.Request) { requests <- r })
 	assert.NilError(t, err)
 	defer l.Close()
 	for _, accept := range []bool{false, true} {

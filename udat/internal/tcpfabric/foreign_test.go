@@ -43,7 +43,7 @@ func TestForeignSendsNothing(t *testing.T) {
 func TestForeignRejected(t *testing.T) {
 	dev := openDevice(t, fabric.Options{RNRRetry: 7, Retry: 7}, nil)
 	byConsumer := make(chan bool, 1)
-	l, err := dev.Listen(0, func(r fabric.Request) {
+	l, err := dev.Listen(0, nil, func(r fabric.Request) {
 		if err := r.Reject([]byte("no"), <-byConsumer); err != nil {
 			t.Error(err)
 		}

@@ -41,8 +41,9 @@ type listener struct {
 }
 
 // Listen accepts requests on the device's address, or on all addresses.
-func (d *Device) Listen(port uint16, on func(fabric.Request)) (fabric.Listener, error) {
+func (d *Device) Listen(port uint16, accept fabric.Filter, on func(fabric.Request)) (fabric.Listener, error) {
 	l := &listener{dev: d, ofSource: make(map[netip.Addr]int)}
+	l.Accept = accept
 	bind := func() (err error) {
 		l.tcp, err = d.listenTCP(port)
 		switch {
@@ -75,6 +76,8 @@ func (l *listener) loop() {
 	for {
 		tcp, err := l.tcp.AcceptTCP()
 		switch {
+		case err == nil && !l.Accept.Accepts(addrOf(tcp.RemoteAddr())):
+			tcp.Close()
 		case err == nil:
 			l.admit(tcp)
 			go l.greet(tcp)

@@ -14,7 +14,7 @@ import (
 func TestScattered(t *testing.T) {
 	v := newVictim(t)
 	requests := make(chan fabric.Request, 1)
-	l, err := v.dev.Listen(0, func(r fabric.Request) { requests <- r })
+	l, err := v.dev.Listen(0, nil, func(r fabric.Request) { requests <- r })
 	assert.NilError(t, err)
 	defer l.Close()
 	const first, second, gap = 10, 20, 100

@@ -313,7 +313,7 @@ func TestManySources(t *testing.T) {
 func TestRefusedFrameHoldsNothing(t *testing.T) {
 	v := newVictim(t)
 	requests := make(chan fabric.Request, 1)
-	l, err := v.dev.Listen(0, func(r fabric.Request) { requests <- r })
+	l, err := v.dev.Listen(0, nil, func(r fabric.Request) { requests <- r })
 	assert.NilError(t, err)
 	defer l.Close()
 	mem, source := v.region(large, fabric.RemoteRead)

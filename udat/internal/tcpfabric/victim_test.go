@@ -98,7 +98,7 @@ func newVictimWith(t *testing.T, o fabric.Options) *victim {
 	v.readOnly = reg(v.pd, room, fabric.RemoteRead)
 	v.foreign = reg(other, room, fabric.RemoteWrite|fabric.RemoteRead)
 	v.rx = reg(v.pd, v.mem[rxAt:rxAt+receives*receiveSize], fabric.LocalWrite)
-	v.listener, err = v.dev.Listen(0, v.request)
+	v.listener, err = v.dev.Listen(0, nil, v.request)
 	assert.NilError(t, err)
 	t.Cleanup(func() { assert.NilError(t, v.listener.Close()) })
 	return v

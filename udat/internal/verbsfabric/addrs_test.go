@@ -59,7 +59,7 @@ func TestAddresses(t *testing.T) {
 		d := openNamed(t, to.String())
 		assert.Equal(t, d.Attr().Info.Addr, to)
 		requests := make(chan fabric.Request, 1)
-		l, err := d.Listen(0, func(r fabric.Request) { requests <- r })
+		l, err := d.Listen(0, nil, func(r fabric.Request) { requests <- r })
 		assert.NilError(t, err)
 		assert.Equal(t, l.Addr().Addr(), to)
 		c, events := first.connect(l.Addr())

@@ -127,8 +127,8 @@ func (d *device) Close() error {
 	return errmap.Wrap(errors.Join(d.conns.Close(), err))
 }
 
-func (d *device) Listen(port uint16, on func(fabric.Request)) (fabric.Listener, error) {
-	return d.conns.Listen(port, on)
+func (d *device) Listen(port uint16, accept fabric.Filter, on func(fabric.Request)) (fabric.Listener, error) {
+	return d.conns.Listen(port, accept, on)
 }
 
 func (d *device) Connect(q fabric.QP, p fabric.ConnectParams, on func(fabric.ConnEvent)) (fabric.Conn, error) {

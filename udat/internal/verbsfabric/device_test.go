@@ -78,7 +78,7 @@ func (o *opened) newQP() fabric.QP {
 func (o *opened) listen() (fabric.Listener, chan fabric.Request) {
 	o.t.Helper()
 	requests := make(chan fabric.Request, 16)
-	l, err := o.Listen(0, func(r fabric.Request) { requests <- r })
+	l, err := o.Listen(0, nil, func(r fabric.Request) { requests <- r })
 	assert.NilError(o.t, err)
 	o.t.Cleanup(func() { assert.NilError(o.t, l.Close()) })
 	return l, requests
@@ -160,13 +160,13 @@ func TestListenSecondAddress(t *testing.T) {
 	assert.NilError(t, other.id.Close())
 
 	o.dev.addrs = []netip.Addr{own, own} // the second bind finds the port in use by the first
-	_, err := o.Listen(port, func(fabric.Request) {})
+	_, err := o.Listen(port, nil, func(fabric.Request) {})
 	assert.ErrorIs(t, err, fabric.ErrAddrInUse)
-	_, err = o.Listen(0, func(fabric.Request) {})
+	_, err = o.Listen(0, nil, func(fabric.Request) {})
 	assert.ErrorIs(t, err, fabric.ErrAddrInUse)
 	o.dev.addrs = []netip.Addr{own, netip.MustParseAddr("192.0.2.1")} // of the documentation block
 	for range 2 {                                                     // the first address has been given back
-		l, err := o.Listen(port, func(fabric.Request) {})
+		l, err := o.Listen(port, nil, func(fabric.Request) {})
 		assert.NilError(t, err)
 		assert.Equal(t, l.Addr(), netip.AddrPortFrom(own, port))
 		assert.NilError(t, l.Close())
@@ -464,7 +464,7 @@ func TestCloseBesideReject(t *testing.T) {
 		d, err := New().Open(testDevice(t), fabric.Options{RNRRetry: 7, Retry: fabric.DefaultRetry}, nil)
 		assert.NilError(t, err)
 		requests := make(chan fabric.Request, 16)
-		l, err := d.Listen(0, func(r fabric.Request) { requests <- r })
+		l, err := d.Listen(0, nil, func(r fabric.Request) { requests <- r })
 		assert.NilError(t, err)
 		var rejects sync.WaitGroup
 		start := make(chan bool)

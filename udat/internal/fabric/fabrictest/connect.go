@@ -84,7 +84,7 @@ func testConnectBadArguments(t *testing.T, cfg Config) {
 		_, err = n.dev.Connect(e.qp, fabric.ConnectParams{Remote: s.Addr(), ReadOut: uint8(attr.MaxReadOut + 1)}, e.on)
 		assert.ErrorIs(t, err, fabric.ErrInvalid)
 	}
-	_, err = n.dev.Listen(0, nil)
+	_, err = n.dev.Listen(0, nil, nil)
 	assert.ErrorIs(t, err, fabric.ErrInvalid)
 
 	// After all these errors the queue pair can still be connected.
@@ -265,10 +265,10 @@ func testManyRequests(t *testing.T, cfg Config) {
 func testAddrInUse(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	s := n.listen()
-	_, err := n.dev.Listen(s.Addr().Port(), func(fabric.Request) {})
+	_, err := n.dev.Listen(s.Addr().Port(), nil, func(fabric.Request) {})
 	assert.ErrorIs(t, err, fabric.ErrAddrInUse)
 	assert.NilError(t, s.Close())
-	l, err := n.dev.Listen(s.Addr().Port(), func(fabric.Request) {})
+	l, err := n.dev.Listen(s.Addr().Port(), nil, func(fabric.Request) {})
 	assert.NilError(t, err)
 	assert.Equal(t, l.Addr(), s.Addr())
 	assert.NilError(t, l.Close())

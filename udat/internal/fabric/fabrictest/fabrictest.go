@@ -228,7 +228,7 @@ type service struct {
 func (n *node) listen() *service {
 	n.t.Helper()
 	s := &service{t: n.t, requests: make(chan fabric.Request, 1000)}
-	l, err := n.dev.Listen(0, func(r fabric.Request) { s.requests <- r })
+	l, err := n.dev.Listen(0, nil, func(r fabric.Request) { s.requests <- r })
 	assert.NilError(n.t, err)
 	s.Listener = l
 	n.cleanup(l)

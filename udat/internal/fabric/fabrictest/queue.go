@@ -239,6 +239,6 @@ func testDeviceClose(t *testing.T, cfg Config) {
 	}
 	_, err = dev.CreateCQ(1)
 	assert.ErrorIs(t, err, fabric.ErrClosed)
-	_, err = dev.Listen(0, func(fabric.Request) {})
+	_, err = dev.Listen(0, nil, func(fabric.Request) {})
 	assert.ErrorIs(t, err, fabric.ErrClosed)
 }

@@ -130,7 +130,7 @@ func testLeaks(t *testing.T, cfg Config) {
 	n.pd, err = dev.AllocPD()
 	assert.NilError(t, err)
 	requests := make(chan fabric.Request, 1)
-	l, err := dev.Listen(0, func(r fabric.Request) { requests <- r })
+	l, err := dev.Listen(0, nil, func(r fabric.Request) { requests <- r })
 	assert.NilError(t, err)
 	s := &service{Listener: l, t: t, requests: requests}
 	cq, err := dev.CreateCQ(16)

@@ -126,12 +126,14 @@ func (d *device) CreateQP(init fabric.QPInit) (fabric.QP, error) {
 	return q, nil
 }
 
-func (d *device) Listen(port uint16, on func(fabric.Request)) (fabric.Listener, error) {
+func (d *device) Listen(port uint16, accept fabric.Filter, on func(fabric.Request)) (fabric.Listener, error) {
 	handler := on
 	if on != nil {
 		handler = func(r fabric.Request) { on(&request{r, d}) }
 	}
-	return create(d.s, Listen, d, int(port), func() (fabric.Listener, error) { return d.Device.Listen(port, handler) })
+	return create(d.s, Listen, d, int(port), func() (fabric.Listener, error) {
+		return d.Device.Listen(port, accept, handler)
+	})
 }
 
 func (d *device) Connect(q fabric.QP, p fabric.ConnectParams, on func(fabric.ConnEvent)) (fabric.Conn, error) {

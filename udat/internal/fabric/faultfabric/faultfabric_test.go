@@ -71,7 +71,7 @@ func run(t *testing.T, before func(t *testing.T, e *ends), test func(t *testing.
 				MaxSendSGE: 1, MaxRecvSGE: 1})
 			assert.NilError(t, err)
 		}
-		l, err := e.dev.Listen(0, func(r fabric.Request) {
+		l, err := e.dev.Listen(0, nil, func(r fabric.Request) {
 			var err error
 			if e.conn[1], err = r.Accept(e.qp[1], fabric.AcceptParams{}, func(fabric.ConnEvent) {}); err != nil {
 				r.Reject(nil, true)
@@ -183,7 +183,7 @@ func TestCreating(t *testing.T) {
 			faultfabric.RegMR:     func() error { _, err := e.pd.RegMR(nil, 0); return err },
 			faultfabric.AllocMW:   func() error { _, err := e.pd.AllocMW(); return err },
 			faultfabric.Bind:      func() error { _, err := e.qp[0].Bind(nil, fabric.BindWR{}); return err },
-			faultfabric.Listen:    func() error { _, err := e.dev.Listen(0, nil); return err },
+			faultfabric.Listen:    func() error { _, err := e.dev.Listen(0, nil, nil); return err },
 			faultfabric.Resize:    func() error { return e.cq[0].Resize(32) },
 			faultfabric.SetError:  e.qp[0].SetError,
 			faultfabric.Close:     e.dev.Close,
@@ -208,7 +208,7 @@ func TestArguments(t *testing.T) {
 			assert.NilError(t, e.cq[0].Arm(solicited))
 			assert.Equal(t, arm.Last(), arg)
 		}
-		l, err := e.dev.Listen(0, func(r fabric.Request) { r.Reject(nil, true) })
+		l, err := e.dev.Listen(0, nil, func(r fabric.Request) { r.Reject(nil, true) })
 		assert.NilError(t, err)
 		q, err := e.dev.CreateQP(fabric.QPInit{PD: e.pd, SendCQ: e.cq[0], RecvCQ: e.cq[0], MaxSend: 1, MaxRecv: 1,
 			MaxSendSGE: 1, MaxRecvSGE: 1})

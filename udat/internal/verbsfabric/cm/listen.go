@@ -15,9 +15,10 @@ import (
 // listener accepts requests for one port, on all addresses that the device uses. It listens on a
 // link-local address only if that is the first address, the device's own.
 type listener struct {
-	m    *Manager
-	on   func(fabric.Request)
-	addr netip.AddrPort
+	m      *Manager
+	accept fabric.Filter
+	on     func(fabric.Request)
+	addr   netip.AddrPort
 
 	mu     sync.Mutex
 	ids    []*cverbs.CMID
@@ -29,7 +30,7 @@ type listener struct {
 // kernel's maximum (net.rdma_ucm.max_backlog).
 const kernelBacklog = 1024
 
-func (m *Manager) Listen(port uint16, on func(fabric.Request)) (fabric.Listener, error) {
+func (m *Manager) Listen(port uint16, accept fabric.Filter, on func(fabric.Request)) (fabric.Listener, error) {
 	if on == nil {
 		return nil, errmap.Invalid("the handler is nil")
 	}
@@ -39,7 +40,7 @@ func (m *Manager) Listen(port uint16, on func(fabric.Request)) (fabric.Listener,
 	if err := m.reserve(); err != nil {
 		return nil, err
 	}
-	l := &listener{m: m, on: on}
+	l := &listener{m: m, accept: accept, on: on}
 	if err := l.listen(port); err != nil {
 		m.release()
 		return nil, errmap.WrapAddr(err)
@@ -150,7 +151,7 @@ func (l *listener) isClosed() bool {
 func (l *listener) arrive(ev cverbs.CMEvent) {
 	id, m := ev.ID, l.m
 	// A queue pair of this device can only answer a request that came in on this port.
-	if id.Device() != m.port.Device || id.Port() != m.port.Num || l.isClosed() {
+	if id.Device() != m.port.Device || id.Port() != m.port.Num || l.isClosed() || !l.accept.Accepts(id.RemoteAddr()) {
 		m.refuse(id)
 		return
 	}
