@@ -16,7 +16,6 @@ deps: ## install what is missing (apt) and fetch the virtual machine's kernel
 	@ci/deps.sh
 
 build: ## bin/datperf; installs nothing
-	@ci/headers.sh
 	go build -o bin/ ./cmd/datperf
 
 .PHONY: loopdev

@@ -5,7 +5,7 @@
 #   ci/deps.sh [build] [vm] [lint] [provider] [tshark] [siw] [bench] [uml] [packages] [wine]
 #                              without an argument: build lint provider tshark, and vm on amd64
 #
-#   build   compiler, make, headers of libibverbs and librdmacm
+#   build   compiler, make, libibverbs and librdmacm, and their headers for the tests and the loop device
 #   vm      what ci/rxe-vm.sh needs: qemu, RDMA user space and tools, a stock Debian kernel
 #   lint    shellcheck
 #   provider  the headers of libdat2, and the programs that test a DAT provider

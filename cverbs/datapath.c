@@ -103,6 +103,8 @@ int cv_ah_destroy(uint64_t token)
 
 // ---- data path
 
+static uint32_t next_rkey(uint32_t rkey) { return (rkey & ~0xffu) | ((rkey + 1) & 0xff); }
+
 // The number of segments, the opcode, the flags and the immediate data are adjacent in struct
 // cv_send_wr, and in struct ibv_send_wr. They are copied together.
 enum { TOGETHER = 16 };
@@ -216,7 +218,7 @@ static struct cv_posted post_send_chain(struct ibv_qp *qp, const struct cv_send_
 		if (k) {
 			chain[k - 1].next = NULL;
 			bad = NULL;
-			rc = ibv_post_send(qp, chain, &bad);
+			rc = qp->context->ops.post_send(qp, chain, &bad);
 			if (!took(&p, rc, k, (uintptr_t)bad - (uintptr_t)chain, sizeof(*chain)))
 				break;
 		}
@@ -235,7 +237,7 @@ static inline struct cv_posted post_one_send(struct ibv_qp *qp, const struct cv_
 
 	if (!rc) {
 		o.next = NULL;
-		rc = positive(ibv_post_send(qp, &o, &bad));
+		rc = positive(qp->context->ops.post_send(qp, &o, &bad));
 	}
 	return (struct cv_posted){ !rc, rc };
 }
@@ -268,8 +270,8 @@ static inline int post_recvs(struct ibv_qp *qp, struct ibv_srq *srq, struct ibv_
 	struct ibv_recv_wr **bad)
 {
 	*bad = NULL;
-	return qp ? ibv_post_recv(qp, chain, bad) :
-		srq ? ibv_post_srq_recv(srq, chain, bad) : ibv_post_wq_recv(wq, chain, bad);
+	return qp ? qp->context->ops.post_recv(qp, chain, bad) :
+		srq ? srq->context->ops.post_srq_recv(srq, chain, bad) : wq->post_recv(wq, chain, bad);
 }
 
 static inline int convert_recv(const struct cv_recv_wr *w, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge,
@@ -397,7 +399,7 @@ int cv_poll_cq(const uintptr_t *gate, struct ibv_wc *wc, uint32_t n, uint32_t po
 		return CV_CLOSED;
 	yield = yield_after(polls);
 	do
-		k = ibv_poll_cq(cq, (int)n, wc);
+		k = cq->context->ops.poll_cq(cq, (int)n, wc);
 	while (!k && --polls);
 	cv_leave();
 	if (k < 0)
@@ -427,7 +429,7 @@ int cv_req_notify_cq(const uintptr_t *gate, int solicited_only)
 
 	if (!cq)
 		return CV_CLOSED;
-	rc = positive(ibv_req_notify_cq(cq, solicited_only));
+	rc = positive(cq->context->ops.req_notify_cq(cq, solicited_only));
 	cv_leave();
 	return rc;
 }
@@ -443,9 +445,9 @@ int cv_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, uint64_t id, uint32_t flags
 	if (mw->type == IBV_MW_TYPE_1) {
 		struct ibv_mw_bind bind = { .wr_id = id, .send_flags = flags, .bind_info = info };
 
-		rc = positive(ibv_bind_mw(qp, mw, &bind));
+		rc = positive(mw->context->ops.bind_mw(qp, mw, &bind));
 	} else if (extended) {
-		uint32_t next = ibv_inc_rkey(mw->rkey);
+		uint32_t next = next_rkey(mw->rkey);
 
 		rc = cv_bind_mw_ex(qp, mw, id, flags, &info, next);
 		if (!rc)
@@ -458,9 +460,9 @@ int cv_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, uint64_t id, uint32_t flags
 		wr.opcode = IBV_WR_BIND_MW;
 		wr.send_flags = flags;
 		wr.bind_mw.mw = mw;
-		wr.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
+		wr.bind_mw.rkey = next_rkey(mw->rkey);
 		wr.bind_mw.bind_info = info;
-		rc = positive(ibv_post_send(qp, &wr, &bad));
+		rc = positive(qp->context->ops.post_send(qp, &wr, &bad));
 		if (!rc)
 			mw->rkey = wr.bind_mw.rkey;
 	}

@@ -10,8 +10,6 @@
 
 enum {
 	MAX_GATHERED = 1024, // bytes
-	ATOMIC_WRITE = 15, // IBV_WR_ATOMIC_WRITE; headers before rdma-core 44 lack this opcode and the next bit
-	WITH_ATOMIC_WRITE = 1 << 12,
 };
 
 static void extend(struct ibv_qp_init_attr_ex *x, struct ibv_pd *pd, const struct ibv_qp_init_attr *attr,
@@ -105,7 +103,8 @@ static uint32_t gather(char *buffer, const struct ibv_sge *sg, uint32_t n)
 static int check(const struct ibv_qp *qp, const struct cv_send_wr *w, const struct ibv_sge *sg, uint32_t nsg,
 	uint32_t max_sge, uint64_t ops)
 {
-	const uint64_t with = w->opcode == ATOMIC_WRITE ? WITH_ATOMIC_WRITE : w->opcode <= IBV_WR_TSO ? 1u << w->opcode : 0;
+	const uint64_t with = w->opcode <= IBV_WR_TSO ? 1u << w->opcode :
+		w->opcode == IBV_WR_ATOMIC_WRITE ? IBV_QP_EX_WITH_ATOMIC_WRITE : 0;
 	const int is_inline = (w->flags & IBV_SEND_INLINE) != 0;
 	int refused = sge_check(w->first_sge, w->num_sge, nsg, is_inline ? CV_MAX_BUFFERS : max_sge);
 
@@ -133,25 +132,15 @@ static void set_inline(struct ibv_qp_ex *x, const struct ibv_sge *sg, uint32_t n
 	uint32_t i;
 
 	if (n == 1) {
-		ibv_wr_set_inline_data(x, (void *)(uintptr_t)sg->addr, sg->length);
+		x->wr_set_inline_data(x, (void *)(uintptr_t)sg->addr, sg->length);
 	} else if (ops & CV_GATHER) {
 		i = gather(all, sg, n);
-		ibv_wr_set_inline_data(x, all, i > MAX_GATHERED ? 0 : i);
+		x->wr_set_inline_data(x, all, i > MAX_GATHERED ? 0 : i);
 	} else {
 		for (i = 0; i < n; i++)
 			buffers[i] = (struct ibv_data_buf){ (void *)(uintptr_t)sg[i].addr, sg[i].length };
-		ibv_wr_set_inline_data_list(x, n, buffers);
+		x->wr_set_inline_data_list(x, n, buffers);
 	}
-}
-
-// Calls the function whose pointer follows the field wr_abort, as ibv_wr_atomic_write of newer
-// headers does.
-static void atomic_write(struct ibv_qp_ex *x, uint32_t rkey, uint64_t remote_addr, const void *data)
-{
-	void (*write)(struct ibv_qp_ex *, uint32_t, uint64_t, const void *);
-
-	memcpy(&write, (const char *)x + offsetof(struct ibv_qp_ex, wr_abort) + sizeof(x->wr_abort), sizeof(write));
-	write(x, rkey, remote_addr, data);
 }
 
 static void add(struct ibv_qp_ex *x, const struct cv_send_wr *w, struct ibv_sge *sg, uint64_t ops)
@@ -163,58 +152,58 @@ static void add(struct ibv_qp_ex *x, const struct cv_send_wr *w, struct ibv_sge 
 	x->wr_flags = w->flags; // rxe needs IBV_SEND_INLINE too
 	switch (w->opcode) {
 	case IBV_WR_RDMA_WRITE:
-		ibv_wr_rdma_write(x, w->rkey, w->remote_addr);
+		x->wr_rdma_write(x, w->rkey, w->remote_addr);
 		break;
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
-		ibv_wr_rdma_write_imm(x, w->rkey, w->remote_addr, htonl(w->imm));
+		x->wr_rdma_write_imm(x, w->rkey, w->remote_addr, htonl(w->imm));
 		break;
 	case IBV_WR_SEND:
-		ibv_wr_send(x);
+		x->wr_send(x);
 		break;
 	case IBV_WR_SEND_WITH_IMM:
-		ibv_wr_send_imm(x, htonl(w->imm));
+		x->wr_send_imm(x, htonl(w->imm));
 		break;
 	case IBV_WR_SEND_WITH_INV:
-		ibv_wr_send_inv(x, w->rkey);
+		x->wr_send_inv(x, w->rkey);
 		break;
 	case IBV_WR_RDMA_READ:
-		ibv_wr_rdma_read(x, w->rkey, w->remote_addr);
+		x->wr_rdma_read(x, w->rkey, w->remote_addr);
 		break;
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
-		ibv_wr_atomic_cmp_swp(x, w->rkey, w->remote_addr, w->compare_add, w->swap);
+		x->wr_atomic_cmp_swp(x, w->rkey, w->remote_addr, w->compare_add, w->swap);
 		break;
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
-		ibv_wr_atomic_fetch_add(x, w->rkey, w->remote_addr, w->compare_add);
+		x->wr_atomic_fetch_add(x, w->rkey, w->remote_addr, w->compare_add);
 		break;
 	case IBV_WR_TSO:
-		ibv_wr_send_tso(x, (void *)(uintptr_t)sg->addr, (uint16_t)sg->length, (uint16_t)w->imm);
+		x->wr_send_tso(x, (void *)(uintptr_t)sg->addr, (uint16_t)sg->length, (uint16_t)w->imm);
 		sg++;
 		n--;
 		break;
-	case ATOMIC_WRITE:
-		atomic_write(x, w->rkey, w->remote_addr, &w->swap);
+	case IBV_WR_ATOMIC_WRITE:
+		x->wr_atomic_write(x, w->rkey, w->remote_addr, &w->swap);
 		return;
 	case IBV_WR_LOCAL_INV:
-		ibv_wr_local_inv(x, w->rkey);
+		x->wr_local_inv(x, w->rkey);
 		return;
 	}
 	if (x->qp_base.qp_type == IBV_QPT_UD)
-		ibv_wr_set_ud_addr(x, cv_ah_of(w->ah), w->remote_qpn, w->remote_qkey);
+		x->wr_set_ud_addr(x, cv_ah_of(w->ah), w->remote_qpn, w->remote_qkey);
 	if (x->qp_base.qp_type == IBV_QPT_XRC_SEND)
-		ibv_wr_set_xrc_srqn(x, w->remote_qpn);
+		x->wr_set_xrc_srqn(x, w->remote_qpn);
 	if (w->flags & IBV_SEND_INLINE)
 		set_inline(x, sg, n, ops);
 	else if (n == 1)
-		ibv_wr_set_sge(x, sg->lkey, sg->addr, sg->length);
+		x->wr_set_sge(x, sg->lkey, sg->addr, sg->length);
 	else
-		ibv_wr_set_sge_list(x, n, sg);
+		x->wr_set_sge_list(x, n, sg);
 }
 
 // Ends a chain. Returns 0 or an errno. For a full queue rxe returns ENOSPC. This becomes ENOMEM,
 // the errno of ibv_post_send.
 static int complete(struct ibv_qp_ex *x)
 {
-	int rc = positive(ibv_wr_complete(x));
+	int rc = positive(x->wr_complete(x));
 
 	return rc == ENOSPC ? ENOMEM : rc;
 }
@@ -224,10 +213,10 @@ int cv_bind_mw_ex(struct ibv_qp *qp, struct ibv_mw *mw, uint64_t id, uint32_t fl
 {
 	struct ibv_qp_ex *x = ibv_qp_to_qp_ex(qp);
 
-	ibv_wr_start(x);
+	x->wr_start(x);
 	x->wr_id = id;
 	x->wr_flags = flags;
-	ibv_wr_bind_mw(x, mw, rkey, info);
+	x->wr_bind_mw(x, mw, rkey, info);
 	return complete(x);
 }
 
@@ -253,7 +242,7 @@ struct cv_posted cv_post_send_ex(const uintptr_t *gate, const struct cv_send_wr 
 		for (k = 0; k < m && !(refused = check(qp, &wr[p.n + k], sg, nsg, max_sge, ops)); k++)
 			;
 		if (k) {
-			ibv_wr_start(x);
+			x->wr_start(x);
 			for (i = 0; i < k; i++)
 				add(x, &wr[p.n + i], sg, ops);
 			rc = complete(x);

@@ -14,39 +14,21 @@ _Static_assert(offsetof(struct cv_wc_ex, tm_priv) == 72, "WCEx.TMPriv");
 _Static_assert(offsetof(struct cv_wc_ex, cvlan) == 80, "WCEx.CVLAN");
 
 enum {
-	MASK_PD = 1 << 1,     // IBV_CQ_INIT_ATTR_MASK_PD: headers before rdma-core 29 do not have it
 	MOST_BUSY = 1 << 16, // limit of polls that fail with EBUSY while the device updates its clock
 };
 
 struct ibv_cq *cv_create_cq_ex(struct ibv_context *ctx, int depth, uintptr_t handle, struct ibv_comp_channel *ch,
 	int vector, const struct cv_cq_init *init)
 {
-	union {
-		struct ibv_cq_init_attr_ex ex;
-		struct {
-			char head[48];
-			struct ibv_pd *domain; // valid with MASK_PD
-		} later;
-	} a;
-	struct ibv_cq_ex *cq;
+	struct ibv_cq_init_attr_ex a = { .cqe = (uint32_t)depth, .cq_context = (void *)handle, .channel = ch,
+		.comp_vector = (uint32_t)vector, .wc_flags = init->fields, .flags = init->flags,
+		.parent_domain = init->domain };
 
-	_Static_assert(offsetof(struct ibv_cq_init_attr_ex, flags) == 44, "what follows flags");
-	memset(&a, 0, sizeof(a));
-	a.ex.cqe = (uint32_t)depth;
-	a.ex.cq_context = (void *)handle;
-	a.ex.channel = ch;
-	a.ex.comp_vector = (uint32_t)vector;
-	a.ex.wc_flags = init->fields;
-	if (init->flags) {
-		a.ex.comp_mask |= IBV_CQ_INIT_ATTR_MASK_FLAGS;
-		a.ex.flags = init->flags;
-	}
-	if (init->domain) {
-		a.ex.comp_mask |= MASK_PD;
-		a.later.domain = init->domain;
-	}
-	cq = ibv_create_cq_ex(ctx, &a.ex);
-	return cq ? ibv_cq_ex_to_cq(cq) : NULL;
+	if (init->flags)
+		a.comp_mask |= IBV_CQ_INIT_ATTR_MASK_FLAGS;
+	if (init->domain)
+		a.comp_mask |= IBV_CQ_INIT_ATTR_MASK_PD;
+	return (struct ibv_cq *)ibv_create_cq_ex(ctx, &a); // both structs begin with the same fields
 }
 
 // Reads the fields of struct ibv_wc.
@@ -56,29 +38,29 @@ static void read_wc(struct ibv_cq_ex *x, struct ibv_wc *w, uint32_t how)
 	w->wr_id = x->wr_id;
 	w->status = x->status;
 	if (how & IBV_WC_EX_WITH_QP_NUM)
-		w->qp_num = ibv_wc_read_qp_num(x);
+		w->qp_num = x->read_qp_num(x);
 	if (w->status != IBV_WC_SUCCESS) {
-		w->vendor_err = ibv_wc_read_vendor_err(x);
+		w->vendor_err = x->read_vendor_err(x);
 		return;
 	}
-	w->opcode = ibv_wc_read_opcode(x);
+	w->opcode = x->read_opcode(x);
 	if (!(w->opcode & IBV_WC_RECV))
 		return; // no other field is defined
-	w->wc_flags = true_flags(ibv_wc_read_wc_flags(x), how);
+	w->wc_flags = true_flags(x->read_wc_flags(x), how);
 	if (how & IBV_WC_EX_WITH_BYTE_LEN)
-		w->byte_len = ibv_wc_read_byte_len(x);
+		w->byte_len = x->read_byte_len(x);
 	if (how & IBV_WC_EX_WITH_IMM && w->wc_flags & IBV_WC_WITH_INV)
-		w->invalidated_rkey = ibv_wc_read_invalidated_rkey(x);
+		w->invalidated_rkey = x->read_imm_data(x);
 	else if (how & IBV_WC_EX_WITH_IMM && w->wc_flags & IBV_WC_WITH_IMM)
-		w->imm_data = ntohl(ibv_wc_read_imm_data(x));
+		w->imm_data = ntohl(x->read_imm_data(x));
 	if (how & IBV_WC_EX_WITH_SRC_QP)
-		w->src_qp = ibv_wc_read_src_qp(x);
+		w->src_qp = x->read_src_qp(x);
 	if (how & IBV_WC_EX_WITH_SLID)
-		w->slid = (uint16_t)ibv_wc_read_slid(x);
+		w->slid = (uint16_t)x->read_slid(x);
 	if (how & IBV_WC_EX_WITH_SL)
-		w->sl = ibv_wc_read_sl(x);
+		w->sl = x->read_sl(x);
 	if (how & IBV_WC_EX_WITH_DLID_PATH_BITS)
-		w->dlid_path_bits = ibv_wc_read_dlid_path_bits(x);
+		w->dlid_path_bits = x->read_dlid_path_bits(x);
 }
 
 // Reads the fields of struct cv_wc_ex that struct ibv_wc lacks.
@@ -90,17 +72,17 @@ static void read_more(struct ibv_cq_ex *x, struct cv_wc_ex *w, uint32_t how)
 	if (x->status != IBV_WC_SUCCESS)
 		return;
 	if (how & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP)
-		w->timestamp = ibv_wc_read_completion_ts(x);
+		w->timestamp = x->read_completion_ts(x);
 	if (how & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)
-		w->wall_clock = ibv_wc_read_completion_wallclock_ns(x);
+		w->wall_clock = x->read_completion_wallclock_ns(x);
 	if (!(w->wc.opcode & IBV_WC_RECV))
 		return;
 	if (how & IBV_WC_EX_WITH_FLOW_TAG)
-		w->flow_tag = ibv_wc_read_flow_tag(x);
+		w->flow_tag = x->read_flow_tag(x);
 	if (how & IBV_WC_EX_WITH_CVLAN)
-		w->cvlan = ibv_wc_read_cvlan(x);
+		w->cvlan = x->read_cvlan(x);
 	if (how & IBV_WC_EX_WITH_TM_INFO) {
-		ibv_wc_read_tm_info(x, &tm);
+		x->read_tm_info(x, &tm);
 		w->tm_tag = tm.tag;
 		w->tm_priv = tm.priv;
 	}
@@ -115,7 +97,7 @@ static int take(struct ibv_cq_ex *x, char *wc, uint32_t size, uint32_t n, uint32
 	do {
 		struct ibv_poll_cq_attr attr = { 0 };
 
-		rc = positive(ibv_start_poll(x, &attr));
+		rc = positive(x->start_poll(x, &attr));
 		if (rc == EBUSY && ++busy < MOST_BUSY)
 			continue;
 		if (rc)
@@ -128,8 +110,8 @@ static int take(struct ibv_cq_ex *x, char *wc, uint32_t size, uint32_t n, uint32
 			got++;
 			// On rxe this loop reads one completion only. If there is no further completion, rxe's
 			// ibv_next_poll before rdma-core 59 leaves the queue unlocked, and the index of the queue wrong.
-		} while (got < n && !(how & CV_RXE) && !(rc = positive(ibv_next_poll(x))));
-		ibv_end_poll(x);
+		} while (got < n && !(how & CV_RXE) && !(rc = positive(x->next_poll(x))));
+		x->end_poll(x);
 	} while (got < n && rc != ENOENT);
 	return got || rc == ENOENT ? (int)got : -rc;
 }

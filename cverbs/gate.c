@@ -2,7 +2,6 @@
 
 #include "gate.h"
 #include <errno.h>
-#include <linux/membarrier.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
@@ -15,6 +14,9 @@ static struct cv_user *users; // one for each thread that uses gates; reused whe
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static int have_key;
+
+// Commands of membarrier(2). Not every C library comes with the kernel's headers.
+enum { MEMBARRIER_CMD_PRIVATE_EXPEDITED = 8, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED = 16 };
 
 static long membarrier(int command) { return syscall(SYS_membarrier, command, 0, 0); }
 

@@ -57,7 +57,7 @@ func (d *DM) Handle() uint32 {
 		return 0
 	}
 	defer d.life.leave()
-	return uint32(C.cv_dm_handle(d.c))
+	return uint32(d.c.handle)
 }
 
 // ImportDevice imports the context of another process. fd is that context's CommandFD, as received

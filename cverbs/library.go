@@ -8,6 +8,7 @@ import "C"
 import (
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
 	"syscall"
 )
@@ -30,8 +31,12 @@ func load() error {
 		if err := spareFiles(); err != nil { // too few descriptors may be the reason
 			return err
 		}
-		return &Error{Verb: "dlopen", Errno: syscall.EOPNOTSUPP, Advice: C.GoString(why) + ": install rdma-core's " +
-			"libraries: apt install libibverbs1 ibverbs-providers librdmacm1, or dnf install libibverbs librdmacm"}
+		advice := "install rdma-core's libraries: apt install libibverbs1 ibverbs-providers librdmacm1, or dnf install " +
+			"libibverbs librdmacm"
+		if strings.Contains(C.GoString(why), "Dynamic loading not supported") { // musl
+			advice = "the program is linked statically: build it without -static"
+		}
+		return &Error{Verb: "dlopen", Errno: syscall.EOPNOTSUPP, Advice: C.GoString(why) + ": " + advice}
 	}
 	library.loaded = true
 	return nil

@@ -24,7 +24,7 @@ func (c *Context) QueryPKey(port uint8, index int) (uint16, error) {
 	if err := tableIndex("ibv_query_pkey", index); err != nil {
 		return 0, err
 	}
-	var pkey C.__be16
+	var pkey C.uint16_t
 	if rc, err := C.ibv_query_pkey(c.c, C.uint8_t(port), C.int(index), &pkey); rc != 0 {
 		return 0, rcError("ibv_query_pkey", rc, err)
 	}
@@ -42,7 +42,7 @@ func (c *Context) PKeyIndex(port uint8, pkey uint16) (int, error) {
 		return 0, ErrClosed
 	}
 	defer c.life.leave()
-	var key C.__be16
+	var key C.uint16_t
 	b := (*[2]byte)(unsafe.Pointer(&key))
 	binary.BigEndian.PutUint16(b[:], pkey)
 	i := C.ibv_get_pkey_index(c.c, C.uint8_t(port), key)

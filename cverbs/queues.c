@@ -25,6 +25,12 @@ struct ibv_wq *cv_create_wq(struct ibv_pd *pd, struct ibv_cq *cq, uintptr_t hand
 		.create_flags = flags };
 	struct ibv_wq *wq = ibv_create_wq(pd->context, &attr);
 
+	if (wq) { // the library leaves this to its caller
+		wq->wq_context = (void *)handle;
+		wq->events_completed = 0;
+		pthread_mutex_init(&wq->mutex, NULL);
+		pthread_cond_init(&wq->cond, NULL);
+	}
 	*max_wr = attr.max_wr;
 	*max_sge = attr.max_sge;
 	return wq;

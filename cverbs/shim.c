@@ -37,12 +37,12 @@ void cv_set_srq_handle(struct ibv_srq_init_attr *attr, uintptr_t handle)
 
 struct ibv_mr *cv_reg_mr(struct ibv_pd *pd, uintptr_t addr, size_t length, uint32_t access)
 {
-	return ibv_reg_mr(pd, (void *)addr, length, access);
+	return ibv_reg_mr_iova2(pd, (void *)addr, length, addr, access);
 }
 
 struct ibv_mr *cv_reg_mr_iova(struct ibv_pd *pd, uintptr_t addr, size_t length, uint64_t iova, uint32_t access)
 {
-	return ibv_reg_mr_iova(pd, (void *)addr, length, iova, access);
+	return ibv_reg_mr_iova2(pd, (void *)addr, length, iova, access);
 }
 
 int cv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, uintptr_t addr, size_t length, int access)
@@ -52,14 +52,21 @@ int cv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, uintptr_t addr,
 
 int cv_query_port(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr)
 {
+	struct verbs_context *v = cv_extended(ctx, offsetof(struct verbs_context, query_port));
+
 	memset(attr, 0, sizeof(*attr));
-	return positive(ibv_query_port(ctx, port, attr));
+	return positive(v ? v->query_port(ctx, port, attr, sizeof(*attr)) : ibv_query_port(ctx, port, (void *)attr));
 }
 
 int cv_query_device(struct ibv_context *ctx, struct ibv_device_attr_ex *attr)
 {
+	struct verbs_context *v = cv_extended(ctx, offsetof(struct verbs_context, query_device_ex));
+	int rc = EOPNOTSUPP;
+
 	memset(attr, 0, sizeof(*attr));
-	return positive(ibv_query_device_ex(ctx, NULL, attr));
+	if (v)
+		rc = positive(v->query_device_ex(ctx, NULL, attr, sizeof(*attr)));
+	return rc == EOPNOTSUPP || rc == ENOSYS ? positive(ibv_query_device(ctx, &attr->orig_attr)) : rc;
 }
 
 uint32_t cv_vendor(struct ibv_context *ctx)
@@ -71,16 +78,7 @@ uint32_t cv_vendor(struct ibv_context *ctx)
 
 int cv_dealloc_mw(struct ibv_mw *mw)
 {
-	return positive(ibv_dealloc_mw(mw));
-}
-
-// The field handle follows comp_mask. Headers before rdma-core 34 lack this field.
-uint32_t cv_dm_handle(const struct ibv_dm *dm)
-{
-	uint32_t handle;
-
-	memcpy(&handle, (const char *)dm + offsetof(struct ibv_dm, comp_mask) + sizeof(dm->comp_mask), sizeof(handle));
-	return handle;
+	return positive(mw->context->ops.dealloc_mw(mw));
 }
 
 // ---- events: acknowledged at once, so that no destroy waits for an acknowledgement
@@ -230,8 +228,8 @@ int cv_cm_resolve_addr(struct rdma_cm_id *id, const struct cv_addr *src, const s
 
 void cv_cm_addrs(struct rdma_cm_id *id, struct cv_addr *local, struct cv_addr *remote)
 {
-	cv_from_sockaddr(rdma_get_local_addr(id), local);
-	cv_from_sockaddr(rdma_get_peer_addr(id), remote);
+	cv_from_sockaddr(&id->route.addr.src_addr, local);
+	cv_from_sockaddr(&id->route.addr.dst_addr, remote);
 }
 
 static struct rdma_conn_param conn_param(const struct cv_conn *c, const uint8_t *data, uint32_t len)

@@ -3,30 +3,14 @@
 #ifndef GODAT_CVERBS_SHIM_H
 #define GODAT_CVERBS_SHIM_H
 
-#if !__has_include(<infiniband/verbs.h>) || !__has_include(<rdma/rdma_cma.h>)
-#error the headers of libibverbs and librdmacm are missing: apt install libibverbs-dev librdmacm-dev, or \
-	dnf install rdma-core-devel; or build without verbs: CGO_ENABLED=0
-#endif
-#include <errno.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#define ibv_is_fork_initialized headers_ibv_is_fork_initialized // its result is a type that old headers lack
-#include <infiniband/verbs.h>
-#undef ibv_is_fork_initialized
-#include <rdma/rdma_cma.h>
+#include "calls.h"
 
-// Headers from rdma-core 33 on are sufficient (ci/header-versions.sh). Headers before rdma-core 44
-// lack some of the functions below.
-unsigned int ibv_is_fork_initialized(void);
-int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags);
-struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access);
-struct ibv_dm *ibv_import_dm(struct ibv_context *context, uint32_t handle);
-void ibv_unimport_dm(struct ibv_dm *dm);
+#pragma GCC visibility push(hidden) // another copy of this package in the process has its own functions
 
 // Opens libibverbs and librdmacm. Must be called before any other function, by one thread at a
 // time. Returns NULL, or the reason why it failed.
 const char *cv_load(void);
+void cv_linked(void *calls);
 const char *cv_library_file(int i); // i: 0 libibverbs, 1 librdmacm; "" if linked into the program
 
 static inline int positive(int rc) // drivers return errno, -errno, or -1 with errno set
@@ -165,7 +149,6 @@ int cv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, uintptr_t addr,
 int cv_query_port(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr);
 int cv_query_device(struct ibv_context *ctx, struct ibv_device_attr_ex *attr);
 int cv_dealloc_mw(struct ibv_mw *mw);
-uint32_t cv_dm_handle(const struct ibv_dm *dm);
 
 // Go refers to an address handle by a token. Each post that uses the token checks that the address
 // handle is open.
@@ -247,5 +230,7 @@ enum { CV_EAI = -1000 };
 int cv_getaddrinfo(const char *node, const char *service, const struct cv_addrinfo *hints, struct cv_addrinfo *all,
 	int max);
 int cv_create_ep(const struct cv_addrinfo *info, struct rdma_cm_id **id);
+
+#pragma GCC visibility pop
 
 #endif

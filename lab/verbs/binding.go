@@ -17,7 +17,6 @@ import (
 type binding struct {
 	goNames map[string][]string // Go names of a C function, from "Implements:" in doc comments: "(*QP).Modify"
 	goTypes map[string]string   // Go type of an enumeration, from "with the values of enum" in comments
-	checked map[string]bool     // values of enumerations that headers.go compares with the C headers
 	makers  map[string][]string // functions that return a pointer to a type, by the name of the type
 	tests   map[string]*source  // tests and their helpers, by name
 }
@@ -35,7 +34,7 @@ var (
 )
 
 func readBinding(dir string) (*binding, error) {
-	b := &binding{goNames: map[string][]string{}, goTypes: map[string]string{}, checked: map[string]bool{},
+	b := &binding{goNames: map[string][]string{}, goTypes: map[string]string{},
 		makers: map[string][]string{}, tests: map[string]*source{}}
 	fset := token.NewFileSet()
 	parsed, err := filepath.Glob(filepath.Join(dir, "*.go"))
@@ -62,9 +61,6 @@ func readBinding(dir string) (*binding, error) {
 			case *ast.GenDecl:
 				b.constants(d)
 			}
-		}
-		if filepath.Base(name) == "headers.go" {
-			maps.Copy(b.checked, usedBy(f))
 		}
 	}
 	return b, nil

@@ -111,12 +111,12 @@ func page(d declared, b *binding, all []row, notes map[string]noted) string {
 		}
 	}
 	out.WriteString("\n## Enumerations\n\n" +
-		"Values: those that the build compares with the headers, of all in the header.\n\n" +
+		"Values: those that a test compares with the headers, of all in the header.\n\n" +
 		"| Enumeration | Go | Values | Notes |\n|---|---|---|---|\n")
 	for _, e := range d.enums {
 		n := 0
 		for _, v := range e.values {
-			if b.checked[v] {
+			if _, ok := values[v]; ok {
 				n++
 			}
 		}

@@ -5,11 +5,15 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/godat/godat/cverbs"
 	"github.com/godat/godat/udat"
 )
+
+// oldestCore is the oldest rdma-core whose librdmacm can connect queue pairs of others.
+const oldestCore = 23
 
 func (d *doctor) devices() {
 	loaded, err := cverbs.Libraries()
@@ -22,7 +26,11 @@ func (d *doctor) devices() {
 		return
 	}
 	for _, l := range loaded {
-		d.find(OK, "", "%s of rdma-core %s is %s", l.Name, cmp.Or(l.Version, "(version unknown)"), l.File)
+		level, advice := OK, ""
+		if major, err := strconv.Atoi(strings.Split(l.Version, ".")[0]); err == nil && major < oldestCore {
+			level, advice = Fail, fmt.Sprintf("install rdma-core %d or newer", oldestCore)
+		}
+		d.find(level, advice, "%s of rdma-core %s is %s", l.Name, cmp.Or(l.Version, "(version unknown)"), l.File)
 	}
 	all, err := cverbs.Devices()
 	if err != nil {

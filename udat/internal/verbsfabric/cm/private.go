@@ -2,6 +2,7 @@ package cm
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 
 	"github.com/godat/godat/cverbs"
@@ -19,8 +20,8 @@ import (
 // length of the reject's data. Else it is the marker of OpenFabrics DAPL.
 //
 // The length is missing if the peer's program does not use this library, or if either end has a
-// kernel before 5.9. Then the whole field is reported as the private data, as OpenFabrics DAPL
-// does. iWARP itself carries the length.
+// kernel before 5.9 or an rdma-core before 31. Then the whole field is reported as the private
+// data, as OpenFabrics DAPL does. iWARP itself carries the length.
 const (
 	roomRequest = 56
 	roomReply   = 196
@@ -61,7 +62,11 @@ func tellLength(id *cverbs.CMID, iwarp bool, private []byte) error {
 	if iwarp {
 		return nil
 	}
-	return id.SetLocalECE(cverbs.ECE{VendorID: noVendor, Options: tag<<24 | uint32(len(private))})
+	err := id.SetLocalECE(cverbs.ECE{VendorID: noVendor, Options: tag<<24 | uint32(len(private))})
+	if errors.Is(err, cverbs.ErrNotSupported) {
+		return nil
+	}
+	return err
 }
 
 // toldLength returns the length of private data that the peer's request or reply carries, or -1 if
