@@ -93,6 +93,9 @@ func TestOldLibraries(t *testing.T) {
 	assert.NilError(t, err)
 	gids := ""
 	for _, e := range table {
+		if e.GID.Addr().IsLinkLocalUnicast() { // on the loop device of the process
+			continue
+		}
 		gids += fmt.Sprint(e.Port, " ", e.Index, " ", e.GID, "\n")
 	}
 	if old := os.Getenv(again); old != "" {

@@ -3,7 +3,11 @@ package cverbs
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
+	"io"
+	"os"
+	"os/exec"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -197,7 +201,6 @@ func TestErrorCompletion(t *testing.T) {
 // succeeds.
 func TestPeerGone(t *testing.T) {
 	ctx := openRoCE(t)
-	notOnLoop(t, ctx) // the loop device retries for ever
 	a, b := newEnd(t, ctx), newEnd(t, ctx)
 	path := a.path(b.qp.Num())
 	path.RetryCnt = 1
@@ -209,4 +212,50 @@ func TestPeerGone(t *testing.T) {
 	wc := poll(t, a.scq, 2)
 	assert.Equal(t, wc[0].Status, WCRetryExcErr)
 	assert.Equal(t, wc[1].Status, WCWRFlushErr)
+}
+
+// Two processes that exchange the numbers of their queue pairs and their GIDs, as BestGID chooses
+// them, reach each other. The test runs again in the second process.
+func TestTwoProcesses(t *testing.T) {
+	const again = "GODAT_SECOND_PROCESS"
+	e := newEnd(t, openRoCE(t))
+	mine, _, err := e.ctx.BestGID(1)
+	assert.NilError(t, err)
+	meet := func(w io.Writer, r io.Reader) {
+		t.Helper()
+		var num uint32
+		var gid string
+		_, err := fmt.Fprintf(w, "%d %x\n", e.qp.Num(), mine.GID[:])
+		assert.NilError(t, err)
+		_, err = fmt.Fscan(r, &num, &gid)
+		assert.NilError(t, err)
+		path := e.path(num)
+		_, err = hex.Decode(path.AH.DGID[:], []byte(gid))
+		assert.NilError(t, err)
+		e.recv(1, e.sge(0, 8))
+		assert.NilError(t, e.qp.ToRTR(path))
+		assert.NilError(t, e.qp.ToRTS(path))
+	}
+	if os.Getenv(again) != "" {
+		meet(os.Stdout, os.Stdin)
+		e.received()
+		e.send(SendWR{Opcode: OpSend}, e.sge(0, 8))
+		e.sent()
+		return
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestTwoProcesses$")
+	cmd.Env = append(os.Environ(), again+"=1")
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	assert.NilError(t, err)
+	out, err := cmd.StdoutPipe()
+	assert.NilError(t, err)
+	assert.NilError(t, cmd.Start())
+	meet(in, out)
+	copy(e.buf[8:], "question")
+	e.send(SendWR{Opcode: OpSend}, e.sge(8, 8))
+	e.sent()
+	e.received()
+	assert.Equal(t, string(e.buf[:8]), "question")
+	assert.NilError(t, cmd.Wait())
 }

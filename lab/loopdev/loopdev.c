@@ -1,9 +1,10 @@
 // The loop device moves data between queue pairs of this host: by memcpy within a process, by
 // process_vm_readv and process_vm_writev between two processes. It has no kernel part and no
 // thread: the thread that posts a request executes it. If the request must wait for a receive, the
-// thread that posts the receive executes it. To execute a request is to take the peer's receive,
-// copy the data and write both completions. Polls do not return a completion before its due time,
-// which models the time that a message takes.
+// thread that posts the receive executes it. (A request to a queue pair that does not exist starts
+// a thread, which ends the request when its retries are over.) To execute a request is to take the
+// peer's receive, copy the data and write both completions. Polls do not return a completion before
+// its due time, which models the time that a message takes.
 //
 // Each process has one memfd with all that it shares: its queue pairs, completion queues and memory
 // keys. The other processes map this memfd. References inside the memfd are offsets. A GID contains
@@ -122,6 +123,8 @@ struct sqp { // the shared part of a queue pair
 	uint32_t sq_head, sq_next, sq_tail; // the oldest slot in use, the next to execute, the next to post
 	uint32_t rq_head, rq_tail;
 	uint32_t starved; // 1: a request of the peer waits for a receive, or for the state of this queue pair
+	uint32_t lost;    // 1: a thread runs give_up for this queue pair
+	uint64_t retries; // how long a request is retried whose queue pair does not exist, in ns; 0: for ever
 	uint64_t depart; // the next message leaves at this tick at the earliest
 };
 
@@ -768,8 +771,9 @@ static void to_error(const struct host *h, struct sqp *p, uint32_t num)
 	tell();
 }
 
-// The outcome of a request: executed, to be retried later, or failed at one or both ends.
-enum outcome { DONE, LATER, BROKEN };
+// The outcome of a request: executed, to be retried later, to be retried although the queue pair
+// does not exist, or failed at one or both ends.
+enum outcome { DONE, LATER, LOST, BROKEN };
 
 // Reports whether the regions of a request's own segments grant the right.
 static int grant_all(struct segment *s, const struct ibv_sge *sge, uint32_t n, uint32_t pd, uint32_t access)
@@ -895,7 +899,11 @@ static enum outcome execute(const struct host *h, struct sqp *p, const struct ho
 	}
 	mine->byte_len = (uint32_t)n;
 	lock(&q->recv_lock);
-	if (!q->live || q->num != p->peer_num || q->peer_num != p->num ||
+	if (!q->live || q->num != p->peer_num || (q->peer_num && q->peer_num != p->num)) {
+		unlock(&q->recv_lock);
+		return LOST;
+	}
+	if (q->peer_num != p->num ||
 		(q->state != IBV_QPS_RTR && q->state != IBV_QPS_RTS) ||
 	    (takes && q->rq_head == q->rq_tail)) {
 		q->starved = 1;
@@ -947,6 +955,49 @@ out:
 	return mine->status == IBV_WC_SUCCESS ? DONE : BROKEN;
 }
 
+// Waits until the retries of the oldest request of a queue pair are over, and breaks the queue pair
+// unless the request has ended meanwhile.
+static void *give_up(void *index)
+{
+	const struct host *me = &lp.hosts[0];
+	struct sqp *p = &me->seg->qp[(uintptr_t)index];
+	uint32_t num = p->num, slot = p->sq_next;
+	struct timespec t = { .tv_sec = (time_t)(p->retries / 1000000000), .tv_nsec = (long)(p->retries % 1000000000) };
+	int again, broken = 0;
+
+	do {
+		clock_nanosleep(CLOCK_MONOTONIC, 0, &t, NULL);
+		lock_sends(p);
+		again = p->live && p->num == num && p->state == IBV_QPS_RTS && p->sq_next != p->sq_tail;
+		if (again && p->sq_next == slot) {
+			struct ibv_wc wc = { .wr_id = wqe(me, p, slot)->id, .status = IBV_WC_RETRY_EXC_ERR, .qp_num = num };
+
+			complete_send(me, p, &wc, 0, ++p->sq_next);
+			broken = 1;
+			again = 0;
+		}
+		slot = p->sq_next;
+		if (!again)
+			p->lost = 0;
+		unlock(&p->send_lock);
+	} while (again);
+	tell();
+	if (broken)
+		to_error(me, p, num);
+	return NULL;
+}
+
+// Starts give_up for the queue pair p of this process. The caller has locked the send queue of p.
+static void start_give_up(struct sqp *p)
+{
+	pthread_t thread;
+
+	if (!p->lost && p->retries && !pthread_create(&thread, NULL, give_up, (void *)(p - lp.hosts[0].seg->qp))) {
+		pthread_detach(thread);
+		p->lost = 1;
+	}
+}
+
 // Executes the posted requests of p as far as possible. The caller has locked the send queue of p.
 // h is the process of p, and o the process of its peer; one of them is this process. Reports which
 // of the two queue pairs must move to ERR.
@@ -968,7 +1019,9 @@ static void run(const struct host *h, struct sqp *p, const struct host *o, int *
 			arrive = leave + lp.delay;
 		}
 		end = execute(h, p, o, q, w, arrive, &wc, theirs_broken);
-		if (end == LATER)
+		if (end == LOST && h == &lp.hosts[0])
+			start_give_up(p);
+		if (end == LATER || end == LOST)
 			return;
 		if (lp.gap)
 			p->depart = leave + lp.gap;
@@ -1407,7 +1460,7 @@ int ibv_query_device(struct ibv_context *ctx, struct ibv_device_attr *a)
 int ibv_query_port(struct ibv_context *ctx, uint8_t port, struct _compat_ibv_port_attr *a)
 {
 	static const struct ibv_port_attr attr = {
-		.state = IBV_PORT_ACTIVE, .max_mtu = IBV_MTU_4096, .active_mtu = IBV_MTU_4096, .gid_tbl_len = 1,
+		.state = IBV_PORT_ACTIVE, .max_mtu = IBV_MTU_4096, .active_mtu = IBV_MTU_4096, .gid_tbl_len = 2,
 		.max_msg_sz = 1u << 30, .pkey_tbl_len = 1, .active_width = 2, .active_speed = 32, .phys_state = 5,
 		.link_layer = IBV_LINK_LAYER_ETHERNET,
 	};
@@ -1432,11 +1485,10 @@ int ibv_query_pkey(struct ibv_context *ctx, uint8_t port, int index, __be16 *pke
 	return 0;
 }
 
-// Other processes find this process by a GID that consists of this prefix, the process id, and the
-// descriptor of the memfd. The connection manager sends this GID to the peer. A program that
-// exchanges GIDs itself queries the GID with index 1. The GID table does not list this GID, because
-// it is not an address of this host.
-static const char gid_prefix[8] = "\xfd" "loopdev";
+// Other processes find this process by the GID with index 1: a link-local address of this prefix,
+// the process id, and the descriptor of the memfd. The connection manager sends this GID to the
+// peer. It is of RoCE v2 and the other one of RoCE v1, so that programs choose it.
+static const char gid_prefix[8] = "\xfe\x80";
 
 union ibv_gid loop_gid(void)
 {
@@ -1455,7 +1507,8 @@ int _ibv_query_gid_ex(struct ibv_context *ctx, uint32_t port, uint32_t index, st
 		return HOST(_ibv_query_gid_ex)(ctx, port, index, e, flags, size);
 	if (port != 1 || index > 1)
 		return EINVAL;
-	*e = (struct ibv_gid_entry){ .port_num = 1, .gid_index = index, .gid_type = IBV_GID_TYPE_ROCE_V2 };
+	*e = (struct ibv_gid_entry){ .port_num = 1, .gid_index = index,
+		.gid_type = index ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1 };
 	if (index)
 		e->gid = loop_gid();
 	else
@@ -1467,7 +1520,11 @@ ssize_t _ibv_query_gid_table(struct ibv_context *ctx, struct ibv_gid_entry *e, s
 {
 	if (!is_loop(ctx))
 		return HOST(_ibv_query_gid_table)(ctx, e, max, flags, size);
-	return max && _ibv_query_gid_ex(ctx, 1, 0, e, flags, size) == 0;
+	if (max < 2)
+		return -EINVAL;
+	_ibv_query_gid_ex(ctx, 1, 0, e, flags, size);
+	_ibv_query_gid_ex(ctx, 1, 1, e + 1, flags, size);
+	return 2;
 }
 
 int ibv_query_gid(struct ibv_context *ctx, uint8_t port, int index, union ibv_gid *gid)
@@ -1487,7 +1544,7 @@ int ibv_query_gid_type(struct ibv_context *ctx, uint8_t port, unsigned int index
 {
 	if (!is_loop(ctx))
 		return HOST(ibv_query_gid_type)(ctx, port, index, type);
-	*type = 1; // RoCE v2
+	*type = index == 1; // RoCE v2
 	return 0;
 }
 
@@ -2330,6 +2387,7 @@ int ibv_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *a, int mask)
 			q->path.retry_cnt = a->retry_cnt;
 		if (mask & IBV_QP_RNR_RETRY)
 			q->path.rnr_retry = a->rnr_retry;
+		p->retries = q->path.timeout ? (4096ull << (q->path.timeout & 31)) * (1u + q->path.retry_cnt) : 0;
 		if (to == IBV_QPS_RESET) {
 			p->sq_head = p->sq_next = p->sq_tail;
 			p->rq_head = p->rq_tail;

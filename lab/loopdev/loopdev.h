@@ -17,7 +17,7 @@
 #define LOOP_HIDDEN __attribute__((visibility("hidden")))
 LOOP_HIDDEN void *loop_host(const char *name);
 
-// Returns the GID by which other processes find this one. The device's GID table does not list it.
+// Returns the GID by which other processes find this one.
 LOOP_HIDDEN union ibv_gid loop_gid(void);
 
 #endif
