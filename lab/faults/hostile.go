@@ -298,7 +298,8 @@ var rawSockets = scenario{group: "hostile peer", tests: true, ends: disconnected
 	act: unitTests([]string{"udat/internal/tcpfabric:TestHostileFrames", "udat/internal/tcpfabric:TestHostileOwnEnd",
 		"udat/internal/tcpfabric:TestTooManyReads", "udat/internal/tcpfabric:TestBytesOneByOne",
 		"udat/internal/tcpfabric:TestTruncation", "udat/internal/tcpfabric:TestBadSetups",
-		"udat/internal/tcpfabric:TestSilentHandshakes", "udat/internal/tcpfabric:TestWaitingSends"}),
+		"udat/internal/tcpfabric:TestSilentHandshakes", "udat/internal/tcpfabric:TestLies",
+		"udat/internal/tcpfabric:TestLiesTwice"}),
 	rounds: map[string][2]int{"tcp": {1, 10}},
 	why:    map[string]string{"mem": "no sockets", "rxe": "no sockets", "siw": "its sockets are the driver's"}}
 

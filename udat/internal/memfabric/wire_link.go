@@ -83,6 +83,9 @@ func (l *link) Wake() {
 	}
 }
 
+// Posted does nothing: a sender that found no receive waits in the queue of the receives.
+func (*link) Posted() {}
+
 // wakeAt calls Wake at the given time.
 func (l *link) wakeAt(at time.Time) {
 	if l.timer == nil {

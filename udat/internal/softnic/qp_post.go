@@ -121,6 +121,7 @@ func (q *QP) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
 		}
 	}
 	n, err := q.rq.push(op, wrs, sges)
+	q.link.Posted()
 	if q.is(qpError) { // read after the push: a flush that came before the push has missed the receives
 		q.link.Wake()
 	}

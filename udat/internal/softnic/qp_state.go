@@ -102,9 +102,5 @@ func (q *QP) awaitMessage() {
 	q.In.Unlock() //lint:ignore SA2001 nothing is done under the lock: holding it once is the wait
 }
 
-// Await reports whether the queue pair has a receive for a message of the sender w. If it has none,
-// w is added to the waiting senders, and a receive that is posted later wakes w.
-func (q *QP) Await(w Waker) bool { return q.rq.await(w) }
-
 // Forget removes w from the senders that wait for a receive of the queue pair.
 func (q *QP) Forget(w Waker) { q.rq.forget(w) }

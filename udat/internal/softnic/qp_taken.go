@@ -1,6 +1,7 @@
 package softnic
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/godat/godat/udat/internal/fabric"
@@ -10,8 +11,39 @@ import (
 type holding struct {
 	mu         sync.Mutex
 	n          int
-	soft, hard int       // the limits that SetTakenLimits armed; negative: not armed
-	ahead      []receive // the receives of takeAhead, whose messages have not come; n counts them too; guarded by QP.In
+	soft, hard int // the limits that SetTakenLimits armed; negative: not armed
+
+	// Guarded by QP.In.
+	ahead    []receive // receives whose messages have not come; n counts them too
+	reserved int       // how many of them Reserve has promised to messages; the others are of takeAhead
+}
+
+// Posted returns the number of receives ever posted to the queue pair's own queue.
+func (q *QP) Posted() uint64 { return q.rq.posted.Load() }
+
+// Shared reports whether the queue pair takes its receives from an SRQ.
+func (q *QP) Shared() bool { return q.srq != nil }
+
+// RecvDepth returns how many receives the queue pair's queue holds.
+func (q *QP) RecvDepth() int { return q.rq.size() }
+
+// ownShare is the part of a shared queue's receives that one queue pair may reserve at a time. It may
+// always reserve one.
+const ownShare = 4
+
+// Reserve takes a receive from the SRQ for a message that the peer has announced. It returns false
+// if the queue pair has reserved its share, or if there is no receive; the next receive that is
+// posted then wakes w. q.In is held.
+func (q *QP) Reserve(w Waker) bool {
+	h := &q.held
+	if h.reserved > 0 && h.reserved >= q.rq.len()/ownShare {
+		return false
+	}
+	if h.reserved == len(h.ahead) && !q.pullAhead(w) {
+		return false
+	}
+	h.reserved++
+	return true
 }
 
 // Taken returns the number of receives taken from the SRQ and not completed.
@@ -65,15 +97,26 @@ func (q *QP) tellHeld() {
 
 // takeAhead takes the receives that Faults.TakeAhead asks for; q.In is held.
 func (q *QP) takeAhead() {
-	for q.srq != nil && len(q.held.ahead) < int(q.dev.Faults.ahead.Load()) {
-		var rx receive
-		ok, low := q.rq.pop(&rx, nil)
-		if !ok {
+	for q.srq != nil && len(q.held.ahead)-q.held.reserved < int(q.dev.Faults.ahead.Load()) {
+		if !q.pullAhead(nil) {
 			return
 		}
-		q.held.ahead = append(q.held.ahead, rx)
-		q.tookFromSRQ(low)
 	}
+}
+
+// pullAhead takes one receive from the SRQ before its message comes. If there is none, it returns
+// false, and the next receive that is posted wakes w. q.In is held.
+func (q *QP) pullAhead(w Waker) bool {
+	h := &q.held
+	n := len(h.ahead)
+	h.ahead = slices.Grow(h.ahead, 1)[:n+1] // the place keeps the segments of an earlier receive
+	ok, low := q.rq.pop(&h.ahead[n], w)
+	if !ok {
+		h.ahead = h.ahead[:n]
+		return false
+	}
+	q.tookFromSRQ(low)
+	return true
 }
 
 func (q *QP) tookFromSRQ(low bool) {
@@ -83,14 +126,18 @@ func (q *QP) tookFromSRQ(low bool) {
 	q.hold(+1)
 }
 
-// popAhead moves a receive to rx: the oldest one of those that takeAhead has taken. It returns
-// false if there is no such receive. q.In is held.
+// popAhead moves a receive to rx: the oldest one of those that were taken before their messages. It
+// returns false if there is no such receive. q.In is held.
 func (q *QP) popAhead(rx *receive) bool {
 	if len(q.held.ahead) == 0 {
 		return false
 	}
-	first := &q.held.ahead[0]
+	h := &q.held
+	n := len(h.ahead) - 1
+	first := h.ahead[0]
 	rx.id, rx.sges = first.id, append(rx.sges[:0], first.sges...)
-	q.held.ahead = q.held.ahead[1:]
+	copy(h.ahead, h.ahead[1:])
+	h.ahead[n] = first
+	h.ahead, h.reserved = h.ahead[:n], max(h.reserved-1, 0)
 	return true
 }

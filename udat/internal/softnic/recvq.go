@@ -3,6 +3,7 @@ package softnic
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/godat/godat/udat/internal/fabric"
@@ -19,9 +20,10 @@ type recvQueue struct {
 	sges    []fabric.SGE // room for maxSGE segments for each receive
 	maxSGE  int
 	head, n int
-	limit   int     // the armed limit: pop reports when fewer receives are left; 0: not armed
-	waiters []Waker // senders that found the queue empty, oldest first
-	again   bool    // wake will be called again
+	posted  atomic.Uint64 // receives ever added
+	limit   int           // the armed limit: pop reports when fewer receives are left; 0: not armed
+	waiters []Waker       // senders that found the queue empty, oldest first
+	again   bool          // wake will be called again
 }
 
 // receive is one receive taken from a queue.
@@ -106,6 +108,7 @@ func (r *recvQueue) add(op string, wrs []fabric.RecvWR, sges []fabric.SGE) (n in
 		r.counts[at] = wr.NumSGE
 		copy(r.sges[at*r.maxSGE:], list)
 		r.n++
+		r.posted.Add(1)
 	}
 	return len(wrs), len(r.waiters) > 0, nil
 }
@@ -139,18 +142,6 @@ func (r *recvQueue) lowLocked() bool {
 	return true
 }
 
-// await reports whether the queue has a receive for the sender that the parameter waiter names. If
-// it has none, this sender is added to the waiting senders, and a later push wakes it.
-func (r *recvQueue) await(waiter Waker) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.n > 0 && !slices.Contains(r.waiters, waiter) {
-		return true
-	}
-	r.awaitLocked(waiter)
-	return false
-}
-
 func (r *recvQueue) awaitLocked(waiter Waker) {
 	if !slices.Contains(r.waiters, waiter) {
 		r.waiters = append(r.waiters, waiter)
@@ -170,6 +161,13 @@ func (r *recvQueue) len() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.n
+}
+
+// size returns the depth.
+func (r *recvQueue) size() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.ids)
 }
 
 // resize changes the depth, and keeps the queued receives.

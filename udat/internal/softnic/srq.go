@@ -87,11 +87,7 @@ func (s *srq) Resize(depth int) error {
 	return s.rq.resize(op, depth)
 }
 
-func (s *srq) Depth() int {
-	s.rq.mu.Lock()
-	defer s.rq.mu.Unlock()
-	return len(s.rq.ids)
-}
+func (s *srq) Depth() int { return s.rq.size() }
 
 func (s *srq) Available() int { return s.rq.len() }
 

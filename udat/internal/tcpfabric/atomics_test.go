@@ -60,7 +60,7 @@ func TestAtomicWithinSend(t *testing.T) {
 	for h := (iwarp.Header{}); h.Op != iwarp.OpAtomicResponse; {
 		h, _ = p.read()
 	}
-	within(t, "the send has not come", func() bool { return linkOf(s.qp.(*softnic.QP)).executed.Load() == 2 })
+	within(t, "the send has not come", func() bool { return linkOf(s.qp.(*softnic.QP)).heard.executed.Load() == 2 })
 	assert.Equal(t, binary.NativeEndian.Uint64(v.room()), was+1)
 	assert.Equal(t, string(v.mem[rxAt:rxAt+4]), "sent")
 	p.Close()

@@ -59,7 +59,7 @@ func TestBlock(t *testing.T) {
 			assert.Assert(t, w.l.hot.Load() == w.set)
 			w.put(1, []byte("some"))
 			assert.Assert(t, ended(t, blocked))
-			assert.Equal(t, w.l.executed.Load(), w.sent)
+			assert.Equal(t, w.l.heard.executed.Load(), w.sent)
 
 			blocked = w.blocks()
 			w.set.Kick()
@@ -69,7 +69,7 @@ func TestBlock(t *testing.T) {
 		assert.Assert(t, w.set.Block(patience, func() bool { return true }))
 		assert.Assert(t, w.l.hot.Load() == w.set)
 		w.poll()
-		for w.l.told.Load() < w.sent {
+		for w.l.sent.executed.Load() < w.sent {
 			time.Sleep(time.Millisecond)
 		}
 		w.put(1, []byte("some"))

@@ -46,10 +46,10 @@ func (b *buffers) give(lent **[]byte) {
 
 // The pools for received and for sent data. With checksums a buffer must hold whole frames.
 var (
-	received     = buffers{size: 32 << 10}
-	receivedSums = buffers{size: 128 << 10}
-	sent         = buffers{size: 16 << 10}
-	sentSums     = buffers{size: 512 << 10}
+	rxPlain = buffers{size: 32 << 10}
+	rxSums  = buffers{size: 128 << 10}
+	txPlain = buffers{size: 16 << 10}
+	txSums  = buffers{size: 512 << 10}
 )
 
 func choose(sums bool, without, with *buffers) *buffers {

@@ -49,19 +49,15 @@ type agreed struct {
 func (c *conn) start(tcp *net.TCPConn, a agreed) error {
 	d, l := c.dev, linkOf(c.QP)
 	l.dev, l.conn, l.own, l.crc = d, &c.Conn, a.own, a.crc
-	l.asks, l.sinkKey = make([]ask, max(int(a.out), 1)), rand.Uint32()
-	l.segment.Store(int64(iwarp.SegmentLimit(a.segment)))
-	l.greeted.Store(a.mayStart && !a.own)
+	l.asked, l.sinkKey = make([]ask, max(int(a.out), 1)), rand.Uint32()
+	l.heard.segment.Store(int64(iwarp.SegmentLimit(a.segment)))
+	l.heard.greeted.Store(a.mayStart && !a.own)
 	send, recv := c.QP.CQs()
 	l.polled = [2]*hotSet{ofReceives: d.setOf(recv), ofSends: d.setOf(send)}
 	l.rx.start(a.crc)
 	l.rx.fresh = true
 	l.tx.start(c.QP.Sends().Depth(), a.crc)
-	if a.in > 0 {
-		// The ring has one place more than the read depth. The peer may send its next request as soon as
-		// it has an answer, before this end counts that answer as served.
-		l.tx.pending = make([]answer, int(a.in)+1)
-	}
+	l.tx.pending = make([]answer, a.in)
 	sock, err := d.poller.adopt(tcp, l)
 	if err != nil {
 		return short(err)
@@ -73,7 +69,7 @@ func (c *conn) start(tcp *net.TCPConn, a agreed) error {
 	}
 	switch {
 	case a.own:
-		l.putControl(iwarp.ControlHello, iwarp.Hello)
+		l.putControl(iwarp.ControlHello, l.helloOf().Value())
 	case a.ready:
 		l.frame(&iwarp.Header{Op: iwarp.OpWrite, Last: true}, part{})
 	}

@@ -113,14 +113,32 @@ func (c *conn) ask(tcp *net.TCPConn, revision uint8, private []byte) (iwarp.Setu
 	case err != nil:
 		return reply, &fabric.ConnEvent{Kind: fabric.EventRejected,
 			Err: fmt.Errorf("the peer has ended the set-up: %w", err)}
+	case reply.Outdated:
+		return reply, &fabric.ConnEvent{Kind: fabric.EventRejected, Err: errOutdated}
 	case reply.Reject:
 		return reply, rejected(&reply)
-	case reply.Markers:
-		return reply, &fabric.ConnEvent{Kind: fabric.EventFailed, Err: errMarkers}
 	case reply.Revision != revision:
 		return reply, &fabric.ConnEvent{Kind: fabric.EventFailed, Err: errRevision}
 	}
+	if err, reason := chooses(&s, &reply); err != nil {
+		writeTerminate(tcp, reply.CRC || s.CRC, reason)
+		return reply, &fabric.ConnEvent{Kind: fabric.EventFailed, Err: err}
+	}
 	return reply, nil
+}
+
+// chooses returns an error, and the reason to tell the peer, if a reply chooses what the request has
+// not offered.
+func chooses(request, reply *iwarp.Setup) (error, iwarp.Fault) {
+	switch {
+	case reply.Markers:
+		return errMarkers, iwarp.FaultMarker
+	case reply.PeerToPeer && (!reply.ReadyWrite || reply.ReadyRead):
+		return errReady, iwarp.FaultNoReady
+	case reply.Out > request.In:
+		return errDepth, iwarp.FaultReadDepth
+	}
+	return nil, 0
 }
 
 // A call of answered establishes the connection that the peer has accepted.
@@ -154,4 +172,8 @@ func (c *conn) answered(tcp *net.TCPConn, reply iwarp.Setup) {
 var (
 	errMarkers  = errors.New("the peer wants markers in the stream, which this end has not")
 	errRevision = errors.New("the peer has answered with another revision")
+	errReady    = errors.New("the peer has chosen a ready message that was not offered")
+	errDepth    = errors.New("the peer has chosen a read depth above the one that was offered")
+	errOutdated = errors.New("the peer runs an older version of this library, which sends other frames over TCP: " +
+		"both ends need the same")
 )

@@ -68,9 +68,8 @@ func TestRequest(t *testing.T) {
 		ready   bool
 	}{
 		{iwarp.Setup{Revision: 2, Enhanced: true, In: 1, Out: 2}, 2, 1, false},
-		{iwarp.Setup{Revision: 2, Enhanced: true, In: 9, Out: 9}, readDepth, readDepth, false},
+		{iwarp.Setup{Revision: 2, Enhanced: true, In: 9, Out: readDepth}, readDepth, readDepth, false},
 		{iwarp.Setup{Revision: 2, Enhanced: true, In: 2, Out: 0, PeerToPeer: true, ReadyWrite: true}, 0, 2, true},
-		{iwarp.Setup{Revision: 2, Enhanced: true, In: 2, Out: 1, PeerToPeer: true, ReadyRead: true}, 1, 2, false},
 		{iwarp.Setup{Revision: 2, Enhanced: true, In: 2, Out: 1, ReadyWrite: true}, 1, 2, false},
 		{iwarp.Setup{Revision: 2}, readDepth, readDepth, false},
 	} {
@@ -95,6 +94,56 @@ func TestRequest(t *testing.T) {
 		p.Close()
 		i.close()
 	}
+}
+
+// TestReplyChooses: a reply that chooses what the request has not offered gets a terminate that says
+// so. One of an older version of this library is an error that names it.
+func TestReplyChooses(t *testing.T) {
+	v := newVictim(t)
+	l := serve(t)
+	for _, c := range []struct {
+		reply iwarp.Setup
+		want  iwarp.Fault
+		err   error
+	}{
+		{iwarp.Setup{Revision: 2, Enhanced: true, PeerToPeer: true, ReadyRead: true}, iwarp.FaultNoReady, errReady},
+		{iwarp.Setup{Revision: 2, Enhanced: true, PeerToPeer: true, ReadyRead: true, ReadyWrite: true, CRC: true},
+			iwarp.FaultNoReady, errReady},
+		{iwarp.Setup{Revision: 2, Enhanced: true, PeerToPeer: true, Extended: true}, iwarp.FaultNoReady, errReady},
+		{iwarp.Setup{Revision: 2, Enhanced: true, Out: readDepth + 1}, iwarp.FaultReadDepth, errDepth},
+		{iwarp.Setup{Revision: 2, Enhanced: true, Markers: true}, iwarp.FaultMarker, errMarkers},
+	} {
+		i := v.joins(addrOf(l.Addr()))
+		p, _ := l.request()
+		p.crc = c.reply.CRC
+		p.replies(c.reply)
+		ev := nextOf(t, i.events)
+		assert.Equal(t, ev.Kind, fabric.EventFailed)
+		assert.ErrorIs(t, ev.Err, c.err)
+		p.terminatedWith(c.want)
+		i.close()
+	}
+	for name, flags := range map[string]byte{"it accepts": 0x12, "it rejects": 0x32, "its library rejects": 0x33} {
+		i := v.joins(addrOf(l.Addr()))
+		p, _ := l.request()
+		p.bytes(append([]byte("MPA ID Rep Frame"), flags, 2, 0, 4, 0, 0, 0, 0))
+		ev := nextOf(t, i.events)
+		assert.Equal(t, ev.Kind, fabric.EventRejected, name)
+		assert.ErrorIs(t, ev.Err, errOutdated, name)
+		p.isClosed()
+		i.close()
+	}
+}
+
+// TestOutdatedRequest: a request of an older version of this library is rejected, with the reason.
+func TestOutdatedRequest(t *testing.T) {
+	v := newVictim(t)
+	p := v.dial()
+	p.bytes(append([]byte("MPA ID Req Frame"), 0x14, 2, 0, 4, 0x80, 0, 0x80, 0))
+	reply := p.reply()
+	assert.Assert(t, reply.Reject && !reply.Extended)
+	assert.Equal(t, string(reply.Private), errOutdated.Error())
+	v.serves()
 }
 
 // TestRevision1: a peer that answers with revision 1 gets a new connection and a request of that

@@ -28,15 +28,16 @@ func short(err error) error {
 	return err
 }
 
-// kindOf returns the kind of event for a stream that has ended with err. It returns
-// EventUnreachable if the peer can no longer be reached, and EventFailed if the peer's stream ends
-// within a message. For any other err it returns EventDisconnected. A peer ends its stream within a
-// message if it refuses a request, or is disconnected abruptly, while it is sending.
-func kindOf(err error) fabric.ConnEventKind {
-	if isOf(err, syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.EHOSTDOWN, syscall.ENETDOWN) {
+// kindOf returns the kind of event for a stream that has ended with err, while this end had inFlight
+// requests in flight. It returns EventUnreachable if the peer can no longer be reached. A peer resets
+// its stream, or ends it within a message, if it refuses a request, is disconnected abruptly or dies:
+// that is EventFailed if it may have hit a request. For any other err it returns EventDisconnected.
+func kindOf(err error, own bool, inFlight int) fabric.ConnEventKind {
+	within := errors.Is(err, errMidFrame)
+	switch {
+	case isOf(err, syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.EHOSTDOWN, syscall.ENETDOWN):
 		return fabric.EventUnreachable
-	}
-	if errors.Is(err, errMidFrame) {
+	case inFlight > 0 && (within || isOf(err, syscall.ECONNRESET, syscall.ECONNABORTED, syscall.EPIPE)), within && !own:
 		return fabric.EventFailed
 	}
 	return fabric.EventDisconnected

@@ -17,7 +17,7 @@ func (p *peer) quiet(s *session, n uint64) {
 	p.t.Helper()
 	l := linkOf(s.qp.(*softnic.QP))
 	p.write(iwarp.Header{Op: iwarp.OpWrite, Last: true, Key: s.v.mr.RKey(), Offset: s.v.at(0)}, []byte("some"))
-	within(p.t, "the write does not come", func() bool { return l.executed.Load() == n })
+	within(p.t, "the write does not come", func() bool { return l.heard.executed.Load() == n })
 	before := uint64(0)
 	l.inTurn(func() { before = l.tx.next })
 	l.inTurn(func() { assert.Equal(p.t, l.tx.next, before) })
@@ -47,7 +47,7 @@ func TestFence(t *testing.T) {
 		assert.Assert(t, frames[0].Head.SinkKey != frames[1].Head.SinkKey)
 		p.answers(frames[0].Head, 0, nil, true)
 		p.quiet(s, 1)
-		p.write(control(2, iwarp.ControlAck, 3), nil)
+		p.write(acks(2, 3), nil)
 		p.answers(frames[1].Head, 0, nil, true)
 		last := p.request()
 		if op == fabric.OpRead {
@@ -55,7 +55,7 @@ func TestFence(t *testing.T) {
 			p.answers(last, 0, nil, true)
 		} else {
 			assert.Equal(t, last.Op, iwarp.OpSend)
-			p.write(control(3, iwarp.ControlAck, 4), nil)
+			p.write(acks(3, 4), nil)
 		}
 		assert.DeepEqual(t, s.statuses(4), make([]fabric.Status, 4))
 		p.Close()
@@ -82,7 +82,7 @@ func TestReadsInFlight(t *testing.T) {
 			s.sends([]fabric.SendWR{{Opcode: fabric.OpSend}, read}, []uint32{8, 8}, func() {})
 			h, _ = p.read()
 			assert.Equal(t, h.Op, iwarp.OpSend)
-			p.write(control(2, iwarp.ControlAck, 1), nil)
+			p.write(acks(2, 1), nil)
 			assert.DeepEqual(t, s.statuses(2), []fabric.Status{fabric.StatusSuccess, fabric.StatusLocalQPOp})
 			p.Close()
 			s.over()
@@ -102,7 +102,7 @@ func TestReadsInFlight(t *testing.T) {
 				flying = append(flying, sentFrame{p.request(), nil})
 			}
 		}
-		p.write(control(2, iwarp.ControlAck, 4), nil)
+		p.write(acks(2, 4), nil)
 		assert.DeepEqual(t, s.statuses(4), make([]fabric.Status, 4))
 		p.Close()
 		s.expect(fabric.EventDisconnected)
@@ -116,19 +116,14 @@ func TestDoneBeyond4Billion(t *testing.T) {
 	v := newVictim(t)
 	p, s := v.joined()
 	l := linkOf(s.qp.(*softnic.QP))
-	l.inTurn(func() {
-		l.tx.count, l.tx.reads = start, start
-		for _, n := range []interface{ Store(uint64) }{&l.issued, &l.asked, &l.acked, &l.answered} {
-			n.Store(start)
-		}
-	})
+	l.countFrom(start)
 	s.sends([]fabric.SendWR{{Opcode: fabric.OpRead}, {Opcode: fabric.OpWrite}}, []uint32{0, 8}, func() {})
 	frames := p.reads(2)
-	p.quiet(s, 1)
+	p.quiet(s, start+1)
 	assert.Equal(t, l.qp.Sends().Len(), 2)
 	p.answers(frames[0].Head, 0, nil, true)
 	within(t, "the read does not complete", func() bool { return l.qp.Sends().Len() == 1 })
-	p.write(control(2, iwarp.ControlAck, start+2), nil)
+	p.write(acks(2, 2), nil)
 	assert.DeepEqual(t, s.statuses(2), make([]fabric.Status, 2))
 	p.answers(frames[0].Head, 0, nil, true) // once more
 	p.terminatedWith(iwarp.FaultOpcode)

@@ -2,6 +2,7 @@ package tcpfabric
 
 import (
 	"errors"
+	"math"
 	"testing"
 
 	"github.com/godat/godat/udat/internal/fabric"
@@ -169,12 +170,12 @@ func TestForeignCompletes(t *testing.T) {
 		s := v.session()
 		s.expect(fabric.EventEstablished)
 		l := linkOf(s.qp.(*softnic.QP))
-		within(t, "this end does not send", l.greeted.Load)
+		within(t, "this end does not send", l.heard.greeted.Load)
 		var sock *stalls
 		l.inTurn(func() {
 			l.tx.queued, l.tx.written = l.tx.queued+start, l.tx.written+start
 			sock = l.stalling()
-			sock.open.Store(true)
+			sock.left.Store(math.MaxInt64)
 		})
 		sge := fabric.SGE{Addr: addressOf(mem), Length: large, LKey: mr.LKey()}
 		_, err := s.qp.PostSend([]fabric.SendWR{{Opcode: fabric.OpWrite, NumSGE: 1}}, []fabric.SGE{sge})
@@ -188,12 +189,12 @@ func TestForeignCompletes(t *testing.T) {
 		}
 		assert.Equal(t, got, large)
 		within(t, "it does not complete", func() bool { return l.qp.Sends().Len() == 0 })
-		sock.open.Store(false)
+		sock.left.Store(0)
 		sge.Length = 8
 		_, err = s.qp.PostSend([]fabric.SendWR{{Opcode: fabric.OpWrite, NumSGE: 1}}, []fabric.SGE{sge})
 		assert.NilError(t, err)
 		l.inTurn(func() { assert.Equal(t, l.qp.Sends().Len(), 1) })
-		sock.open.Store(true)
+		sock.left.Store(math.MaxInt64)
 		l.writable()
 		within(t, "the short one does not complete", func() bool { return l.qp.Sends().Len() == 0 })
 		p.Close()

@@ -1,6 +1,7 @@
 package tcpfabric
 
 import (
+	"math"
 	"sync/atomic"
 	"testing"
 
@@ -11,10 +12,10 @@ import (
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 )
 
-// stalls is a socket that has no room before open is set.
+// stalls is a socket that has room for left bytes.
 type stalls struct {
 	socket
-	open atomic.Bool
+	left atomic.Int64
 }
 
 // stalling makes the link use a socket that stalls. The caller is in the link's turn.
@@ -28,10 +29,18 @@ func (l *link) stalling() *stalls {
 }
 
 func (s *stalls) write(bufs [][]byte) (int, error) {
-	if !s.open.Load() {
+	left := s.left.Load()
+	if left == 0 {
 		return 0, errAgain
 	}
-	return s.socket.write(bufs)
+	var some [][]byte
+	for _, b := range bufs {
+		some = append(some, b[:min(int64(len(b)), left)])
+		left -= int64(len(some[len(some)-1]))
+	}
+	n, err := s.socket.write(some)
+	s.left.Add(-int64(n))
+	return n, err
 }
 
 // TestRequestOfWhatIsGone: a request whose memory is deregistered when its frame waits for room in
@@ -48,12 +57,12 @@ func TestRequestOfWhatIsGone(t *testing.T) {
 		l.qp.Sends().At(1).SGEs[0] = fabric.SGE{Addr: addressOf(mem), Length: copyLimit + 1, LKey: mr.LKey()}
 	})
 	assert.NilError(t, mr.Close())
-	sock.open.Store(true)
+	sock.left.Store(math.MaxInt64)
 	l.writable()
 	h, payload := p.read()
 	assert.Equal(t, h.Op, iwarp.OpSend)
 	assert.DeepEqual(t, payload, v.room()[:8])
-	p.write(control(2, iwarp.ControlAck, 1), nil)
+	p.write(acks(2, 1), nil)
 	assert.DeepEqual(t, s.statuses(3),
 		[]fabric.Status{fabric.StatusSuccess, fabric.StatusLocalProt, fabric.StatusFlush})
 	assert.NilError(t, s.conn.Disconnect())
@@ -74,7 +83,7 @@ func TestAnswersAfterFailed(t *testing.T) {
 			p.write(iwarp.Header{Op: iwarp.OpReadRequest, MSN: n + 1, SinkKey: n, Key: v.mr.RKey(), Offset: v.at(0),
 				Length: 8}, nil)
 		}
-		within(t, "the reads have not come", func() bool { return l.tx.pushed.Load() == 2 })
+		within(t, "the reads have not come", func() bool { return l.heard.reads.Load() == 2 })
 		l.qp.Sends().At(1).SGEs[0].LKey = gone.LKey()
 		assert.NilError(t, gone.Close())
 	})

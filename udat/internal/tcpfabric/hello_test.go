@@ -23,7 +23,7 @@ func TestHelloFirst(t *testing.T) {
 
 	const size, segment = 8 << 10, 2 << 10
 	i.post(fabric.SendWR{Opcode: fabric.OpSend}, size)
-	p.write(control(1, iwarp.ControlHello, 1<<56|segment<<16), nil)
+	p.write(control(1, iwarp.ControlHello, iwarp.Hello{Segment: segment, Window: 1, Limit: 1}.Value()), nil)
 	for got := 0; got < size; {
 		h, payload := p.read()
 		assert.Equal(t, h.Op, iwarp.OpSend)
@@ -31,7 +31,7 @@ func TestHelloFirst(t *testing.T) {
 		assert.Assert(t, len(payload) > 0 && len(payload) < segment, "%d bytes", len(payload))
 		got += len(payload)
 	}
-	p.write(control(2, iwarp.ControlAck, 1), nil)
+	p.write(acks(2, 1), nil)
 	i.ends(1)
 	i.close()
 }

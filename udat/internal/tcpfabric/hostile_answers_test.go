@@ -78,8 +78,8 @@ func TestHostileAnswers(t *testing.T) {
 			p.answers(read, 0, data[:size], true)
 		}, want: iwarp.FaultOpcode, fits: size, added: true},
 		"fewer requests executed than before": {do: func(p *peer, _, _ iwarp.Header) {
-			p.write(control(2, iwarp.ControlAck, 2), nil)
-			p.write(control(3, iwarp.ControlAck, 1), nil)
+			p.write(acks(2, 2), nil)
+			p.write(acks(3, 1), nil)
 		}, want: iwarp.FaultOperation},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -149,8 +149,8 @@ func TestAnswers(t *testing.T) {
 	s.expect(fabric.EventDisconnected)
 }
 
-// TestReadDepth: a peer may have as many reads and atomics without an answer as the depth says, and
-// one more. They are answered in order. The next is refused after these answers, and an atomic is
+// TestReadDepth: a peer may have as many reads and atomics without an answer as the depth says. They
+// are answered in order. The next is refused after these answers, and an atomic is
 // not executed then.
 func TestReadDepth(t *testing.T) {
 	v := newVictim(t)
@@ -167,16 +167,13 @@ func TestReadDepth(t *testing.T) {
 			assert.Equal(t, h.Control, iwarp.ControlHello)
 			before := bytes.Clone(v.mem)
 			l := linkOf(s.qp.(*softnic.QP))
-			allowed := uint32(0)
-			if depth > 0 {
-				allowed = uint32(depth) + 1
-			}
+			allowed := uint32(depth)
 			l.inTurn(func() { // answers nothing meanwhile
 				for n := range allowed {
 					p.write(iwarp.Header{Op: iwarp.OpReadRequest, MSN: n + 1, SinkKey: n, SinkOffset: 1<<40 + 1, Key: v.mr.RKey(),
 						Offset: v.at(int(n)), Length: 8}, nil)
 				}
-				within(t, "the reads have not come", func() bool { return l.tx.pushed.Load() == uint64(allowed) })
+				within(t, "the reads have not come", func() bool { return l.heard.reads.Load() == uint64(allowed) })
 				p.write(iwarp.Header{Op: op, MSN: allowed + 1, Key: v.mr.RKey(), Offset: v.at(0), Length: 8, Operand: 1}, nil)
 				within(t, "one more is not refused", func() bool { return l.stalled.Load() || l.refusing.Load() })
 			})
@@ -225,7 +222,7 @@ func TestReadOfWhatIsGone(t *testing.T) {
 		l.inTurn(func() {
 			p.write(iwarp.Header{Op: iwarp.OpReadRequest, MSN: 1, Key: mr.RKey(), Offset: addressOf(mem),
 				Length: uint32(n)}, nil)
-			within(t, "the read has not come", func() bool { return l.tx.pushed.Load() == 1 })
+			within(t, "the read has not come", func() bool { return l.heard.reads.Load() == 1 })
 			assert.NilError(t, mr.Close())
 		})
 		select {

@@ -322,7 +322,7 @@ func TestBytesOneByOne(t *testing.T) {
 	h, payload := p.read()
 	assert.Equal(t, h.Op, iwarp.OpReadResponse)
 	assert.Equal(t, string(payload), "written")
-	within(t, "the send has not come", func() bool { return linkOf(s.qp.(*softnic.QP)).executed.Load() == 3 })
+	within(t, "the send has not come", func() bool { return linkOf(s.qp.(*softnic.QP)).heard.executed.Load() == 3 })
 	assert.Equal(t, string(v.mem[rxAt:rxAt+4]), "sent")
 	v.unharmed()
 }

@@ -147,7 +147,7 @@ func (s *hotSet) pay() {
 // or the next tick. If another link of the set has postponed one already, owe does not postpone,
 // but sends this link's acknowledgement at once.
 func (l *link) owe(s *hotSet) {
-	if l.executed.Load() == l.told.Load() {
+	if !l.due() {
 		return
 	}
 	if pollable && (s.owing.CompareAndSwap(nil, l) || s.owing.Load() == l) {
@@ -158,7 +158,7 @@ func (l *link) owe(s *hotSet) {
 }
 
 func (l *link) acknowledgeNow() {
-	if l.executed.Load() != l.told.Load() {
+	if l.due() {
 		l.ackNow.Store(true)
 		l.run()
 	}
@@ -299,7 +299,7 @@ func (l *link) readable(end bool) (more bool) {
 	waited := [2]bool{l.polled[0].queue.Brief(), l.polled[1].queue.Brief()}
 	_, more = l.receive(false)
 	if waits {
-		l.attended = l.delivered.Load() > l.told.Load()
+		l.attended = l.heard.delivered.Load() > l.sent.executed.Load()
 	}
 	l.warm(waited)
 	return more

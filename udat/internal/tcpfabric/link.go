@@ -31,66 +31,108 @@ func (t *turn) run() {
 // link is the transport of a queue pair: the stream of frames of its only connection.
 //
 // The transmitting half (tx) belongs to the goroutine that runs link.work. QP.In guards the
-// receiving half (rx). The halves exchange information by the atomic fields.
+// receiving half (rx). Each half tells the other by atomic fields: tx writes those of sent, rx those
+// of heard.
 type link struct {
 	turn
 	qp *softnic.QP
-
-	// These fields are set before the queue pair is connected.
-	sock socket
-	dev  *Device
-	conn *softnic.Conn
-	own  bool // the peer is an end of this library
-	crc  bool
-
-	asks    []ask  // reads and atomics in flight: a ring as long as the read depth
-	sinkKey uint32 // base of the keys that identify these reads and atomics in the peer's answers
-
-	live   atomic.Bool // the link has an open socket
-	ending atomic.Bool // the peer's stream has ended, after the bytes that can still be read
-	inside atomic.Bool // rx is at work; if the queue pair fails now, rx's caller flushes it
-
-	// From rx to tx.
-	greeted   atomic.Bool         // requests may be sent to the peer
-	segment   atomic.Int64        // the largest segment that the peer accepts
-	acked     atomic.Uint64       // this end's requests that the peer has executed
-	answered  atomic.Uint64       // this end's reads and atomics that the peer has answered
-	executed  atomic.Uint64       // the peer's requests that this end has executed
-	delivered atomic.Uint64       // the value of executed after the latest request that completed a receive
-	refusing  atomic.Bool         // a request of the peer has been refused, so the queue pair must fail
-	ackNow    atomic.Bool         // the acknowledgement of executed must be sent now, even in a frame of its own
-	starved   atomic.Int32        // whether a request of the peer waits for a receive: a state of starvation
-	resumed   atomic.Bool         // ControlReady has come, so ControlResume must be sent
-	held      atomic.Bool         // ControlNotReady has come
-	verdict   atomic.Uint32       // the status for the oldest request that is not done; 0: none
-	end       atomic.Pointer[end] // how the peer's stream has ended; nil: it has not ended
-	lost      atomic.Bool         // requests in flight must fail
-	leaving   atomic.Bool         // this end has disconnected, or must do so now
-	killed    atomic.Bool         // the socket must be closed now
-
-	// From tx to rx.
-	issued  atomic.Uint64 // requests sent
-	asked   atomic.Uint64 // reads and atomics sent
-	told    atomic.Uint64 // the value of executed that the peer knows
-	served  atomic.Uint64 // answers sent to the peer's reads and atomics
-	stalled atomic.Bool   // rx waits until all answers are sent
-
-	polled [2]*hotSet             // the hot sets of the queue pair's completion queues
-	hot    atomic.Pointer[hotSet] // the set whose polls read the socket; nil: none
-	byWait atomic.Bool            // the link is hot for waits: see hotSet
-	seen   [2]uint32              // the number of polls of each queue at the last event; only the poller uses it
-	wins   atomic.Int32           // consecutive events with polls between them
+	setting
+	sent  sent
+	heard heard
+	course
+	timers
+	attention
 
 	tx tx
 	rx rx
+}
 
-	attended bool        // a caller will answer or poll; only the poller uses it
-	eof      bool        // the connection has been told that the peer's stream has ended
-	linger   *time.Timer // bounds the steps from the queue pair's failure to the peer's end of the stream
-	rnr      *time.Timer // bounds the wait for a receive at the peer
-	first    *time.Timer // bounds the wait for the peer's first frame
-	grace    *time.Timer // runs from the peer's end of the stream until lost is set
-	fault    *time.Timer // ends a delay of Faults
+// setting is what the set-up has decided. It is set before the queue pair is connected.
+type setting struct {
+	sock    socket
+	dev     *Device
+	conn    *softnic.Conn
+	own     bool   // the peer is an end of this library
+	crc     bool   // frames have checksums
+	sinkKey uint32 // base of the keys that identify this end's reads and atomics in the peer's answers
+	asked   []ask  // this end's reads and atomics in flight: a ring as long as the read depth
+}
+
+// sent is what this end has sent. The file verify.go compares with it what the peer says.
+type sent struct {
+	// These count what has been written to the socket as a whole.
+	requests atomic.Uint64 // requests, as the peer counts them
+	reads    atomic.Uint64 // the reads and atomics among them
+	answers  atomic.Uint64 // answers to the peer's reads and atomics
+	asks     atomic.Uint64 // ControlAsk
+	grants   atomic.Uint64 // ControlGrant
+	writing  atomic.Bool   // a write is under way, so the socket may have more than these say
+
+	// These are set when a frame is put into a batch.
+	messages atomic.Uint64 // messages that have begun
+	wanted   atomic.Uint64 // the last message that this end has asked a receive for
+	executed atomic.Uint64 // the value of heard.executed that the peer is told
+	limit    atomic.Uint64 // the last message for which the peer is told that there is a receive
+}
+
+// heard is what the peer has sent, all of which verify.go has checked.
+type heard struct {
+	greeted   atomic.Bool   // requests may be sent to the peer
+	shared    atomic.Bool   // the peer's receives must be asked for
+	window    atomic.Uint64 // how many receives the peer can have for messages at a time
+	segment   atomic.Int64  // the largest segment that the peer accepts
+	acked     atomic.Uint64 // this end's requests that the peer has executed
+	answered  atomic.Uint64 // this end's reads and atomics that the peer has answered
+	limit     atomic.Uint64 // the last message for which the peer has a receive
+	grants    atomic.Uint64 // ControlGrant
+	executed  atomic.Uint64 // the peer's requests that this end has executed
+	delivered atomic.Uint64 // the value of executed after the latest request that completed a receive
+	messages  atomic.Uint64 // the peer's messages that have begun
+	reads     atomic.Uint64 // the peer's reads and atomics
+	wanted    atomic.Uint64 // the last message that the peer has asked a receive for
+	asks      atomic.Uint64 // ControlAsk
+}
+
+// course is where the connection stands.
+type course struct {
+	live    atomic.Bool // the link has an open socket
+	ending  atomic.Bool // the peer's stream has ended, after the bytes that can still be read
+	leaving atomic.Bool // this end has disconnected, or must do so now
+	killed  atomic.Bool // the socket must be closed now
+	lost    atomic.Bool // requests in flight must fail
+	inside  atomic.Bool // rx is at work; if the queue pair fails now, rx's caller flushes it
+
+	// From rx to tx.
+	ackNow   atomic.Bool         // what is due must be told now, even in a frame of its own
+	stalled  atomic.Bool         // rx waits until all answers are written
+	refusing atomic.Bool         // a frame of the peer has been refused, so the queue pair must fail
+	verdict  atomic.Uint32       // the status for the oldest request that is not done; 0: none
+	end      atomic.Pointer[end] // how the peer's stream has ended; nil: it has not ended
+
+	exhausted atomic.Uint64 // the message that has waited for a receive for too long; from the timer rnr
+
+	eof bool // the connection has been told that the peer's stream has ended; only tx uses it
+}
+
+// timers belong to the goroutine that runs link.work, except first, which belongs to the acceptor.
+type timers struct {
+	linger *time.Timer // bounds the steps from the queue pair's failure to the peer's end of the stream
+	rnr    *time.Timer // bounds the wait for a receive at the peer
+	first  *time.Timer // bounds the wait for the peer's first frame
+	grace  *time.Timer // runs from the peer's end of the stream until lost is set
+	fault  *time.Timer // ends a delay of Faults
+}
+
+// attention is which callers read the socket by polling: see hotSet.
+type attention struct {
+	polled [2]*hotSet             // the hot sets of the queue pair's completion queues
+	hot    atomic.Pointer[hotSet] // the set whose polls read the socket; nil: none
+	byWait atomic.Bool            // the link is hot for waits
+	wins   atomic.Int32           // consecutive events with polls between them
+
+	// Only the poller uses these.
+	seen     [2]uint32 // the number of polls of each queue at the last event
+	attended bool      // a caller will answer or poll
 }
 
 // Indices of polled.
@@ -99,17 +141,22 @@ const (
 	ofSends
 )
 
-// States of starvation.
-const (
-	fed      int32 = iota
-	hungry         // ControlNotReady must be sent
-	waiting        // ControlNotReady has been sent; ControlReady must follow with the next receive
-	promised       // ControlReady has been sent or is due; ControlResume must come next
-)
-
 func linkOf(q *softnic.QP) *link { return q.Link().(*link) }
 
 func (l *link) Wake() { l.run() }
+
+// Posted tells the peer of receives: at once if the peer waits for them, and soon if the peer has
+// used half of those that it knows.
+func (l *link) Posted() {
+	if !l.live.Load() || !l.own {
+		return
+	}
+	if l.awaited() {
+		l.run()
+	} else {
+		l.owe(l.polled[ofReceives])
+	}
+}
 
 // Failed starts the flush of the queue pair. But while the receiving half (rx) is at work, it does
 // nothing: the caller of the receiving half starts the flush afterwards.
@@ -125,7 +172,6 @@ const (
 	partLimit   = time.Second            // after a failure, until this end disconnects by itself
 	lingerLimit = 5 * time.Second        // after this end's disconnect, until the peer's
 	firstLimit  = 100 * time.Millisecond // until the first frame of a peer that need not send first
-	rnrTimer    = 4 * time.Millisecond   // between two retries that RNRRetry counts
 )
 
 // waitFirst lets this end, which has accepted, send after firstLimit even if the peer has sent
@@ -134,7 +180,7 @@ const (
 // soft-iWARP nevertheless, because soft-iWARP does not wait at all.
 func (l *link) waitFirst() {
 	l.first = time.AfterFunc(firstLimit, func() {
-		l.greeted.Store(true)
+		l.heard.greeted.Store(true)
 		l.run()
 	})
 }

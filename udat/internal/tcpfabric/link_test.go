@@ -45,6 +45,30 @@ func within(t *testing.T, what string, cond func() bool) {
 	}
 }
 
+// countFrom makes the link count as if both ends had done everything n times.
+func (l *link) countFrom(n uint64) {
+	l.inTurn(func() {
+		l.qp.In.Lock()
+		defer l.qp.In.Unlock()
+		limits := [...]uint64{l.heard.limit.Load() - l.tx.messages, l.sent.limit.Load() - l.heard.messages.Load()}
+		l.tx.numbers = numbers{requests: n, messages: n, reads: n}
+		l.tx.wanted, l.tx.answered, l.tx.next, l.tx.counted = n, n, n, n
+		sq := reflect.ValueOf(l.qp.Sends()).Elem()
+		for _, c := range []*atomic.Uint64{&l.sent.requests, &l.sent.reads, &l.sent.answers, &l.sent.messages,
+			&l.sent.wanted, &l.sent.executed, &l.heard.acked, &l.heard.answered, &l.heard.executed, &l.heard.messages,
+			&l.heard.reads, &l.heard.wanted, (*atomic.Uint64)(sq.FieldByName("head").Addr().UnsafePointer()),
+			(*atomic.Uint64)(sq.FieldByName("tail").Addr().UnsafePointer())} {
+			c.Store(n)
+		}
+		l.heard.limit.Store(n + limits[0])
+		l.sent.limit.Store(n + limits[1])
+		posted := reflect.ValueOf(l.qp).Elem().FieldByName("rq").Elem().FieldByName("posted")
+		(*atomic.Uint64)(posted.Addr().UnsafePointer()).Store(n + limits[1])
+		l.tx.queued, l.tx.written = l.tx.queued+n, l.tx.written+n
+		l.rx.queues[iwarp.QueueSend], l.rx.queues[iwarp.QueueRequest] = uint32(n), uint32(n)
+	})
+}
+
 // TestCountsBeyond4Billion: a connection goes on after 2^32 requests, reads and bytes, even if a
 // request waits for its receive at that time.
 func TestCountsBeyond4Billion(t *testing.T) {
@@ -61,23 +85,12 @@ func TestCountsBeyond4Billion(t *testing.T) {
 		i.post(write, 8)
 		i.ends(1)
 	}
-	within(t, "the write is not acknowledged", func() bool { return in.told.Load() == in.executed.Load() })
-	out.inTurn(func() {
-		out.tx.count, out.tx.reads, out.tx.next = start, start, start
-		sq := reflect.ValueOf(out.qp.Sends()).Elem()
-		for _, name := range []string{"head", "tail"} {
-			(*atomic.Uint64)(sq.FieldByName(name).Addr().UnsafePointer()).Store(start)
-		}
-		out.tx.queued, out.tx.written = out.tx.queued+start, out.tx.written+start
-		for _, n := range []interface{ Store(uint64) }{&out.issued, &out.asked, &out.acked, &out.answered} {
-			n.Store(start)
-		}
+	within(t, "the write is not acknowledged", func() bool {
+		return in.sent.executed.Load() == in.heard.executed.Load()
 	})
-	in.inTurn(func() {
-		for _, n := range []interface{ Store(uint64) }{&in.executed, &in.told, &in.served, &in.tx.pushed} {
-			n.Store(start)
-		}
-	})
+	for _, l := range []*link{out, in} {
+		l.countFrom(start)
+	}
 	clear(v.room())
 	for range 3 {
 		for range 3 {
@@ -99,9 +112,9 @@ func TestCountsBeyond4Billion(t *testing.T) {
 		s.postReceives(t)
 	}
 	assert.Equal(t, binary.NativeEndian.Uint64(v.room()[16:]), uint64(9))
-	assert.Equal(t, in.executed.Load(), start+3*(9+2*receives))
-	assert.Equal(t, out.answered.Load(), start+3*6)
-	within(t, "what was executed is not told", func() bool { return in.told.Load() == in.executed.Load() })
+	assert.Equal(t, in.heard.executed.Load(), start+3*(9+2*receives))
+	assert.Equal(t, out.heard.answered.Load(), start+3*6)
+	within(t, "what was executed is not told", func() bool { return in.sent.executed.Load() == in.heard.executed.Load() })
 	i.close()
 	s.leaves(t)
 }
@@ -253,7 +266,7 @@ func TestFailsWhileReading(t *testing.T) {
 	s.expect(fabric.EventEstablished)
 	q := s.qp.(*softnic.QP)
 	l := linkOf(q)
-	within(t, "the write has not come", func() bool { return l.executed.Load() == 1 })
+	within(t, "the write has not come", func() bool { return l.heard.executed.Load() == 1 })
 	l.qp.In.Lock()
 	l.inside.Store(true)
 	assert.Assert(t, q.Fail())

@@ -43,9 +43,7 @@ func (l *link) work() {
 
 // The method work calls serve if the queue pair is connected.
 func (l *link) serve() {
-	if l.starved.Load() != fed {
-		l.feed()
-	}
+	l.reserve()
 	l.settle()
 	if l.refusing.Load() { // settle has completed what was acknowledged before
 		l.qp.In.Lock()
@@ -60,8 +58,8 @@ func (l *link) serve() {
 			break
 		}
 	}
-	served := l.tx.empty() && l.served.Load() == l.tx.pushed.Load()
-	if l.stalled.Load() && (served || l.tx.cut) { // after a cut no answer can be sent
+	answered := l.sent.answers.Load() == l.heard.reads.Load()
+	if l.stalled.Load() && (answered || l.tx.cut) { // after a cut no answer can be sent
 		l.stalled.Store(false)
 		l.receive(false)
 	}
@@ -72,28 +70,31 @@ func (l *link) serve() {
 // settle completes requests that are done, in order. It stops at the first request that is not
 // done.
 func (l *link) settle() {
-	q, t := l.qp, &l.tx
+	q := l.qp
 	sq := q.Sends()
-	if !l.live.Load() || sq.Len() == 0 {
-		return
-	}
-	acked, answered := l.acked.Load(), l.answered.Load()
-	for sq.Len() > 0 && q.Connected() {
-		if sq.Head() < t.next {
-			m := t.mark(sq.Head())
-			if done, st := m.done(acked, answered, t.written); done {
-				q.Complete(sq.First(), st)
-				continue
+	for l.live.Load() && q.Connected() && sq.Len() > 0 {
+		done, st := l.done(sq.Head())
+		if !done {
+			switch st = fabric.Status(l.verdict.Load()); {
+			case st != 0:
+			case l.lost.Load():
+				st = fabric.StatusRetryExceeded
+			default:
+				return
 			}
 		}
-		switch v := fabric.Status(l.verdict.Load()); {
-		case v != 0:
-			q.Complete(sq.First(), v)
-		case l.lost.Load():
-			q.Complete(sq.First(), fabric.StatusRetryExceeded)
-		}
-		return
+		l.complete(st)
 	}
+}
+
+// complete completes the oldest request. If it fails, rx may be using its memory for an answer at
+// this moment: then complete waits for rx.
+func (l *link) complete(st fabric.Status) {
+	if st != fabric.StatusSuccess {
+		l.qp.In.Lock()
+		defer l.qp.In.Unlock()
+	}
+	l.qp.Complete(l.qp.Sends().First(), st)
 }
 
 // push writes the batch. If the batch is empty, push makes a new one first. It reports whether the
@@ -106,8 +107,8 @@ func (l *link) push() bool {
 // A call of wants reports whether there may be something to send.
 func (l *link) wants() bool {
 	t := &l.tx
-	return !t.empty() || t.next != l.qp.Sends().Tail() || t.begun || l.served.Load() != t.pushed.Load() || t.ready ||
-		l.held.Load() || l.starved.Load() == hungry || l.ackNow.Load()
+	return !t.empty() || t.next != l.qp.Sends().Tail() || t.begun || l.heard.reads.Load() != t.answered ||
+		l.heard.asks.Load() != t.granted || l.ackNow.Load() || l.urgent()
 }
 
 // fill makes the next batch. It returns false if there is nothing to send.
@@ -118,12 +119,15 @@ func (l *link) fill() bool {
 	// Answers and requests alternate, one message at a time.
 	for failed := 0; failed < 2 && l.roomy(); t.answers.turn = !t.answers.turn {
 		failed++
-		if t.answers.turn && l.answer() || !t.answers.turn && l.requests() {
+		if t.answers.turn && l.answer() || !t.answers.turn && l.requestNext() {
 			failed = 0
 		}
 	}
-	if executed := l.executed.Load(); owes && executed != l.told.Load() { // no Send has carried the acknowledgement
-		l.acknowledge(iwarp.ControlAck, executed)
+	if l.roomy() {
+		l.starve()
+	}
+	if owes && l.due() { // no Send has carried the acknowledgement
+		l.tell(iwarp.ControlAck)
 	}
 	return len(t.parts) > 0
 }
@@ -135,11 +139,7 @@ func (l *link) over() {
 	if e := l.end.Load(); e != nil && !l.eof {
 		l.eof = true
 		l.settle()
-		kind := kindOf(e.err)
-		if kind == fabric.EventFailed && l.own && l.qp.Sends().Len() == 0 { // the peer has refused nothing
-			kind = fabric.EventDisconnected
-		}
-		l.conn.PeerLeft(kind, e.err)
+		l.conn.PeerLeft(kindOf(e.err, l.own, l.qp.Sends().Len()), e.err)
 		l.grace = time.AfterFunc(graceLimit, func() {
 			l.lost.Store(true)
 			l.run()

@@ -148,7 +148,11 @@ func (l *listener) greet(tcp *net.TCPConn) {
 	if s.Enhanced {
 		r.In, r.Out = uint8(min(uint16(a.MaxReadIn), s.Out)), uint8(min(uint16(a.MaxReadOut), s.In))
 	}
-	if s.Markers {
+	switch {
+	case s.Outdated:
+		r.refuse([]byte(errOutdated.Error()), false)
+		return
+	case s.Markers:
 		r.refuse(nil, false)
 		return
 	}

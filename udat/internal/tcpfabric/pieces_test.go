@@ -9,38 +9,8 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/udat/internal/fabric"
-	"github.com/godat/godat/udat/internal/softnic"
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 )
-
-// TestIgnoresLongFrames: while a peer's send waits for a receive, its later frames are ignored,
-// however long they are. After them the connection goes on.
-func TestIgnoresLongFrames(t *testing.T) {
-	v := newVictim(t)
-	p, s := v.joined()
-	before := slices.Clone(v.room())
-	for i := range uint32(receives + 1) {
-		p.write(send(i+1, 0, true), []byte("message"))
-	}
-	for h := (iwarp.Header{}); h.Control != iwarp.ControlNotReady; {
-		h, _ = p.read()
-	}
-	long := iwarp.Header{Op: iwarp.OpWrite, Last: true, Key: v.mr.RKey(), Offset: v.at(0)}
-	for range 100 {
-		p.write(long, make([]byte, 4*direct+1))
-	}
-	s.postReceives(t)
-	h, _ := p.read()
-	assert.Equal(t, h.Control, iwarp.ControlReady)
-	p.write(control(2, iwarp.ControlResume, receives), nil)
-	p.write(send(receives+1, 0, true), []byte("message"))
-	within(t, "the send does not come", func() bool {
-		return linkOf(s.qp.(*softnic.QP)).executed.Load() == receives+1
-	})
-	assert.DeepEqual(t, v.room(), before)
-	p.Close()
-	s.expect(fabric.EventDisconnected)
-}
 
 // TestTerminateInPieces: a terminate is read whole, whatever the pieces in which it comes. One that
 // is longer than the buffer is refused.
@@ -54,8 +24,8 @@ func TestTerminateInPieces(t *testing.T) {
 	}{
 		{0, []int{3, 4, 10, 20, 21, 22, 25}, iwarp.Fault(0x0101)},
 		{100, []int{22, 24, 26, 60}, iwarp.Fault(0x0101)},
-		{received.size - 28, []int{22, 24, 26, 30000}, iwarp.Fault(0x0101)}, // as long as the buffer
-		{received.size - 24, []int{22, 24, 26, 30000}, iwarp.FaultLength},
+		{rxPlain.size - 28, []int{22, 24, 26, 30000}, iwarp.Fault(0x0101)}, // as long as the buffer
+		{rxPlain.size - 24, []int{22, 24, 26, 30000}, iwarp.FaultLength},
 	} {
 		p, s := v.joined()
 		assert.NilError(t, p.Conn.(*net.TCPConn).SetNoDelay(true))

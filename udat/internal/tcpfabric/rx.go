@@ -21,6 +21,7 @@ type rx struct {
 
 	h     iwarp.Header
 	head  [iwarp.MaxHeader]byte
+	known int // bytes of head that are of this frame
 	left  int // bytes of the frame's payload that are not in their destination
 	off   uint64
 	trail int // bytes of the frame's trailer that have not been skipped
@@ -41,10 +42,9 @@ type rx struct {
 	word    [8]byte
 	written uint64        // bytes of the latest write
 	got     uint64        // bytes of the incomplete answer
+	answers *ask          // the request that the frame answers, if into is toAnswer
 	bytes   int           // bytes of payload since the last acknowledgement
 	spoil   fabric.Status // the status for the receive taken, if the frame is refused
-	ignore  bool          // requests are ignored until ControlResume
-	skip    bool          // this frame is ignored
 	frames  uint64        // number of frames so far
 	greeted bool          // the first frame has come
 	due     iwarp.Fault   // why the frame is refused once the answers are sent; 0: it is not refused
@@ -70,7 +70,7 @@ const (
 )
 
 func (x *rx) start(sums bool) {
-	x.lender = choose(sums, &received, &receivedSums)
+	x.lender = choose(sums, &rxPlain, &rxSums)
 	x.last = x.lastBuf[:0]
 }
 
@@ -81,7 +81,7 @@ func (x *rx) fault(l *link, f iwarp.Fault) {
 	if f == halted {
 		return
 	}
-	if l.served.Load() < l.tx.pushed.Load() {
+	if l.sent.answers.Load() < l.heard.reads.Load() {
 		x.due = f
 		l.stalled.Store(true)
 		return
@@ -103,7 +103,7 @@ func (x *rx) refuse(l *link, f iwarp.Fault) {
 	x.stop = true
 	x.release()
 	x.refused = f
-	x.last = x.lastBuf[:iwarp.PutTerminate(x.lastBuf[:], f, x.head[:])]
+	x.last = x.lastBuf[:iwarp.PutTerminate(x.lastBuf[:], f, x.head[:x.known])]
 	l.refusing.Store(true)
 }
 

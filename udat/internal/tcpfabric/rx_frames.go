@@ -13,26 +13,19 @@ import (
 // parameter rest is the part of the payload that has come so far.
 func (x *rx) frame(l *link, rest []byte) iwarp.Fault {
 	h := &x.h
-	if !x.greeted {
-		if l.own != (h.Op == iwarp.OpControl && h.Control == iwarp.ControlHello) {
-			return iwarp.FaultOpcode
-		}
+	f := x.verifyFirst(l)
+	if f != fine {
+		return f
 	}
 	if h.Op == iwarp.OpTerminate {
 		return x.terminate(l, rest[:h.Payload])
 	}
 	if l.own && h.Op.Acknowledges() {
-		acked := l.acked.Load()
-		if !l.acknowledged(acked + uint64(h.Word-uint32(acked))) {
-			return iwarp.FaultOperation
-		}
+		f = x.verifyExecuted(l, h.Word)
 	}
-	x.skip = false
-	if x.ignore && h.Op != iwarp.OpControl && h.Op != iwarp.OpReadResponse && h.Op != iwarp.OpAtomicResponse {
-		x.skip = true
-		return fine
+	if f == fine {
+		f = x.verifyOrder()
 	}
-	f := x.message()
 	if f != fine {
 		return f
 	}
@@ -46,11 +39,11 @@ func (x *rx) frame(l *link, rest []byte) iwarp.Fault {
 	case iwarp.OpReadResponse, iwarp.OpAtomicResponse:
 		f = x.answer(l)
 	case iwarp.OpControl:
-		f = x.control(l)
+		f = x.verifyControl(l)
 	default: // sends and immediate data
 		f = x.take(l)
 	}
-	if f != fine || x.skip {
+	if f != fine {
 		return f
 	}
 	if x.into != nowhere && h.Payload > len(rest) { // else the copy checks the memory
@@ -59,10 +52,9 @@ func (x *rx) frame(l *link, rest []byte) iwarp.Fault {
 		}
 		x.release()
 	}
-	x.greeted = true
-	if !l.own && !l.greeted.Load() { // after the peer's first frame this end may send
-		l.greeted.Store(true)
-		x.ready = true
+	if !x.greeted { // after the peer's first frame this end may send
+		x.greeted, x.ready = true, true
+		l.heard.greeted.Store(true)
 	}
 	if !h.Op.Tagged() {
 		x.queues[h.Op.Queue()] = h.MSN
@@ -70,42 +62,18 @@ func (x *rx) frame(l *link, rest []byte) iwarp.Fault {
 	return fine
 }
 
-// message checks the number of an untagged message, and the frame's offset in the message.
-func (x *rx) message() iwarp.Fault {
-	h := &x.h
-	if h.Op.Tagged() {
-		return fine
-	}
-	want, off := x.queues[h.Op.Queue()]+1, uint64(0)
-	if h.Op.Queue() == iwarp.QueueSend && x.open {
-		want, off = want-1, x.size
-		if h.Op != x.openOp {
-			return iwarp.FaultOpcode
-		}
-	}
-	switch {
-	case h.MSN != want:
-		return iwarp.FaultMSN
-	case uint64(h.MO) != off:
-		return iwarp.FaultMO
-	}
-	return fine
-}
-
-// take gets a receive for a send or for immediate data. If there is no receive, a peer that uses
-// this library has to wait for one, and any other peer gets a fault.
+// take gets a receive for a send or for immediate data. If there is none, the peer gets a fault.
 func (x *rx) take(l *link) iwarp.Fault {
 	h := &x.h
 	if !x.open {
+		if f := x.verifyMessage(l); f != fine {
+			return f
+		}
 		x.size = 0
 		x.describe()
 	}
 	x.in.WR = &x.wr
-	switch st := l.qp.Receive(&x.in, l); {
-	case st == softnic.NotReady && l.own:
-		x.ignore, x.skip = true, true
-		l.starved.Store(hungry)
-		return fine
+	switch st := l.qp.Receive(&x.in, nil); {
 	case st == softnic.NotReady:
 		return iwarp.FaultNoBuffer
 	case st != fabric.StatusSuccess:
@@ -151,8 +119,7 @@ func (x *rx) pin(l *link, off, n uint64) ([][]byte, iwarp.Fault) {
 			return nil, f
 		}
 	case toAnswer:
-		a := x.asked(l)
-		bufs, st := l.qp.Payload(&x.out, l.qp.Sends().Slot(a.slot), x.got+off, n)
+		bufs, st := l.qp.Payload(&x.out, l.qp.Sends().Slot(x.answers.slot), x.got+off, n)
 		if st != fabric.StatusSuccess {
 			return nil, x.halt(l, st)
 		}
@@ -169,9 +136,6 @@ func (x *rx) reach(l *link, off, n uint64, need fabric.Access, kind int) iwarp.F
 // finish ends a frame whose payload is in its destination.
 func (x *rx) finish(l *link) {
 	h := &x.h
-	if x.skip {
-		return
-	}
 	n := uint64(h.Payload)
 	switch h.Op {
 	case iwarp.OpWrite:
@@ -185,7 +149,7 @@ func (x *rx) finish(l *link) {
 	case iwarp.OpReadResponse:
 		if x.got += n; h.Last {
 			x.got = 0
-			l.answered.Add(1)
+			l.heard.answered.Add(1)
 		}
 	case iwarp.OpReadRequest, iwarp.OpAtomicRequest:
 		x.executed(l)
@@ -203,7 +167,7 @@ func (x *rx) finish(l *link) {
 				x.refuse(l, iwarp.FaultInvalidate)
 			}
 			x.executed(l)
-			l.delivered.Store(l.executed.Load())
+			l.heard.delivered.Store(l.heard.executed.Load())
 		}
 	}
 }
@@ -218,9 +182,9 @@ const (
 // A call of executed counts a request of the peer as executed. It makes an acknowledgement due if
 // ackRequests or ackBytes are reached.
 func (x *rx) executed(l *link) {
-	n := l.executed.Load() + 1
-	l.executed.Store(n)
-	if n-l.told.Load() >= ackRequests && !x.h.Op.EndsWrite() || x.bytes >= ackBytes {
+	n := l.heard.executed.Load() + 1
+	l.heard.executed.Store(n)
+	if n-l.sent.executed.Load() >= ackRequests && !x.h.Op.EndsWrite() || x.bytes >= ackBytes {
 		x.bytes = 0
 		l.ackNow.Store(true)
 	}
@@ -244,12 +208,16 @@ func (x *rx) terminate(l *link, payload []byte) iwarp.Fault {
 // readRequest queues the answer to a read.
 func (x *rx) readRequest(l *link) iwarp.Fault {
 	h := &x.h
+	if f := x.verifyRead(l); f != fine {
+		return f
+	}
 	a := answer{sink: h.SinkKey, at: h.SinkOffset, key: h.Key, addr: h.Offset, n: uint64(h.Length)}
 	if f := x.reach(l, 0, a.n, fabric.RemoteRead, ofRequests); f != fine {
 		return f
 	}
 	x.in.Release()
-	return x.push(l, &a)
+	x.push(l, &a)
+	return fine
 }
 
 // atomicRequest executes an atomic and queues its answer.
@@ -259,8 +227,8 @@ func (x *rx) atomicRequest(l *link) iwarp.Fault {
 	if h.Offset%word != 0 {
 		return iwarp.FaultOperation
 	}
-	if !x.depth(l) {
-		return iwarp.FaultReadDepth
+	if f := x.verifyRead(l); f != fine {
+		return f
 	}
 	if f := x.reach(l, 0, word, fabric.RemoteAtomic, ofRequests); f != fine {
 		return f
@@ -273,54 +241,27 @@ func (x *rx) atomicRequest(l *link) iwarp.Fault {
 	l.qp.Atomic(&x.in)
 	a := answer{atomic: true, sink: h.ID, value: binary.NativeEndian.Uint64(x.in.Place()[0])}
 	x.in.Release()
-	return x.push(l, &a)
-}
-
-// A call of depth reports whether the peer may have one more read or atomic that awaits its answer.
-func (x *rx) depth(l *link) bool {
-	return l.tx.pushed.Load()-l.served.Load() < uint64(len(l.tx.pending))
-}
-
-func (x *rx) push(l *link, a *answer) iwarp.Fault {
-	if !x.depth(l) {
-		return iwarp.FaultReadDepth
-	}
-	t := &l.tx
-	n := t.pushed.Load()
-	t.pending[n%uint64(len(t.pending))] = *a
-	t.pushed.Store(n + 1)
+	x.push(l, &a)
 	return fine
 }
 
-// A call of asked returns the oldest read or atomic that awaits its answer.
-func (x *rx) asked(l *link) *ask { return &l.asks[(l.answered.Load()+1)%uint64(len(l.asks))] }
+func (x *rx) push(l *link, a *answer) {
+	n := l.heard.reads.Load()
+	l.tx.pending[n%uint64(len(l.tx.pending))] = *a
+	l.heard.reads.Store(n + 1)
+}
 
-// answer checks the peer's answer to the oldest read or atomic in flight. If it is the answer to an
-// atomic, it also writes the old value to the memory of the request.
+// answer handles the peer's answer to a read or an atomic. If it is the answer to an atomic, it also
+// writes the old value to the memory of the request.
 func (x *rx) answer(l *link) iwarp.Fault {
-	h := &x.h
-	if l.answered.Load() == l.asked.Load() {
-		return iwarp.FaultOpcode
-	}
-	a := x.asked(l)
-	if a.atomic != (h.Op == iwarp.OpAtomicResponse) {
-		return iwarp.FaultOpcode
-	}
-	if a.atomic {
-		if h.ID != a.key {
-			return iwarp.FaultOperation
-		}
-		return x.atomicAnswer(l, a)
-	}
-	n := uint64(h.Payload)
+	a, f := x.verifyAnswer(l)
 	switch {
-	case h.Key != a.key:
-		return iwarp.FaultTaggedKey
-	case h.Offset != x.got || n > a.length-x.got || h.Last != (n == a.length-x.got) || n == 0 && !h.Last:
-		return iwarp.FaultTaggedBounds
-	}
-	if n > 0 {
-		x.into = toAnswer
+	case f != fine:
+		return f
+	case a.atomic:
+		return x.atomicAnswer(l, a)
+	case x.h.Payload > 0:
+		x.into, x.answers = toAnswer, a
 	}
 	return fine
 }
@@ -336,54 +277,6 @@ func (x *rx) atomicAnswer(l *link, a *ask) iwarp.Fault {
 	x.one[0] = x.word[:]
 	softnic.Transfer(bufs, x.one[:])
 	x.out.Release()
-	l.answered.Add(1)
-	return fine
-}
-
-// A call of acknowledged records how many requests the peer has executed. It returns false if the
-// number is impossible.
-func (l *link) acknowledged(executed uint64) bool {
-	if executed < l.acked.Load() || executed > l.issued.Load() {
-		return false
-	}
-	l.acked.Store(executed)
-	return true
-}
-
-func (x *rx) control(l *link) iwarp.Fault {
-	h := &x.h
-	executed := h.Value
-	switch h.Control {
-	case iwarp.ControlHello:
-		if x.greeted {
-			return iwarp.FaultOperation
-		}
-		segment, err := iwarp.ParseHello(h.Value)
-		if err != nil {
-			return asFault(err)
-		}
-		l.segment.Store(int64(segment))
-		l.greeted.Store(true)
-		x.ready = true
-	case iwarp.ControlAck, iwarp.ControlNotReady:
-		starves := h.Control == iwarp.ControlNotReady
-		if starves && (executed == l.issued.Load() || l.held.Load()) || !l.acknowledged(executed) {
-			return iwarp.FaultOperation
-		}
-		if starves {
-			l.held.Store(true)
-		}
-	case iwarp.ControlReady:
-		if !l.held.Load() || executed != l.acked.Load() {
-			return iwarp.FaultOperation
-		}
-		l.resumed.Store(true)
-	case iwarp.ControlResume:
-		if !x.ignore || executed != l.executed.Load() {
-			return iwarp.FaultOperation
-		}
-		x.ignore = false
-		l.starved.Store(fed)
-	}
+	l.heard.answered.Add(1)
 	return fine
 }

@@ -168,13 +168,13 @@ func (x *rx) next(l *link) bool {
 	if len(b) < iwarp.PrefixSize {
 		return false
 	}
+	segment := int(binary.BigEndian.Uint16(b))
+	x.known = copy(x.head[:], b[:min(len(b), lengthSize+segment)])
 	head, err := iwarp.HeaderSize(b, l.own)
 	if err != nil {
-		copy(x.head[:], b)
 		x.fault(l, asFault(err))
 		return false
 	}
-	segment := int(binary.BigEndian.Uint16(b))
 	whole := lengthSize + segment + iwarp.TrailerSize(segment)
 	terminates := iwarp.Opcode(b[3]&15) == iwarp.OpTerminate
 	if terminates && whole > len(x.buf) {
@@ -194,7 +194,7 @@ func (x *rx) next(l *link) bool {
 			return false
 		}
 	}
-	if err := x.h.Parse(x.head[:copy(x.head[:], b[:head])], l.own); err != nil {
+	if err := x.h.Parse(b[:head], l.own); err != nil {
 		x.fault(l, asFault(err))
 		return false
 	}

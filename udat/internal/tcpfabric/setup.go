@@ -78,6 +78,19 @@ func writeSetup(c *net.TCPConn, s *iwarp.Setup) error {
 	return err
 }
 
+// writeTerminate ends a set-up that has succeeded for the peer.
+func writeTerminate(c *net.TCPConn, crc bool, reason iwarp.Fault) {
+	var b [iwarp.MaxHeader + iwarp.MaxTerminate + iwarp.MaxTrailer]byte
+	var payload [iwarp.MaxTerminate]byte
+	n := iwarp.PutTerminate(payload[:], reason, nil)
+	h := iwarp.Header{Op: iwarp.OpTerminate, MSN: 1, Payload: n}
+	end := h.Put(b[:])
+	end += copy(b[end:], payload[:n])
+	end += iwarp.PutTrailer(b[end:], end-lengthSize, iwarp.Checksum(0, b[:end]), crc)
+	c.SetWriteDeadline(time.Now().Add(writeLimit))
+	c.Write(b[:end]) // an error means that the peer has gone
+}
+
 // wantsCRC reports whether this end asks for checksums. If no option decides that, this end asks
 // for checksums only if the bytes may leave this host.
 func (d *Device) wantsCRC(c *net.TCPConn) bool {

@@ -10,53 +10,88 @@ import (
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 )
 
-// TestSharedReceiveIsGone: a message waits for a receive of a shared queue. A receive wakes its
-// link, but the message of another connection takes this receive. The next receive must go to the
-// message that waits.
-func TestSharedReceiveIsGone(t *testing.T) {
-	v := newVictim(t)
+// share makes the sessions of the victim use a shared queue for n receives, and returns a function
+// that posts receives to it.
+func (v *victim) share(n int) (post func(n int)) {
+	v.t.Helper()
 	var err error
-	v.shared, err = v.pd.CreateSRQ(receives, 1)
-	assert.NilError(t, err)
-	t.Cleanup(func() { assert.NilError(t, v.shared.Close()) })
-	post := func() {
-		sge := fabric.SGE{Addr: addressOf(v.mem[rxAt:]), Length: receiveSize, LKey: v.rx.LKey()}
-		_, err := v.shared.PostRecv([]fabric.RecvWR{{NumSGE: 1}}, []fabric.SGE{sge})
-		assert.NilError(t, err)
+	v.shared, err = v.pd.CreateSRQ(n, 1)
+	assert.NilError(v.t, err)
+	v.t.Cleanup(func() { assert.NilError(v.t, v.shared.Close()) })
+	return func(n int) {
+		v.t.Helper()
+		for range n {
+			sge := fabric.SGE{Addr: addressOf(v.mem[rxAt:]), Length: receiveSize, LKey: v.rx.LKey()}
+			_, err := v.shared.PostRecv([]fabric.RecvWR{{NumSGE: 1}}, []fabric.SGE{sge})
+			assert.NilError(v.t, err)
+		}
 	}
-	join := func() (*peer, *session, *link) {
-		p, s := v.joined()
-		return p, s, linkOf(s.qp.(*softnic.QP))
-	}
-	waits, waiter, l := join()
-	takes, taker, other := join()
-	controlled := func(p *peer, c iwarp.Control, value uint64) {
-		t.Helper()
-		h, _ := p.read()
-		assert.Equal(t, h.Op, iwarp.OpControl)
-		assert.Equal(t, h.Control, c)
-		assert.Equal(t, h.Value, value)
-	}
+}
+
+// told reads a control message.
+func (p *peer) told(c iwarp.Control, value uint64) {
+	p.t.Helper()
+	h, _ := p.read()
+	assert.Equal(p.t, h.Op, iwarp.OpControl)
+	assert.Equal(p.t, h.Control, c)
+	assert.Equal(p.t, h.Value, value)
+}
+
+// TestSharedReceives: a message to a shared queue needs a receive that was asked for. Each ask has
+// one answer, at once; each receive that is posted later goes to one connection, and its peer hears
+// of it.
+func TestSharedReceives(t *testing.T) {
+	v := newVictim(t)
+	post := v.share(receives)
+	waits, waiter := v.joined()
+	takes, taker := v.joined()
 	for n := range uint32(3) {
-		waits.write(send(n+1, 0, true), []byte("some"))
-		controlled(waits, iwarp.ControlNotReady, uint64(n))
-		l.inTurn(func() { // and so hears of the receive when it is gone
-			post()
-			takes.write(send(n+1, 0, true), []byte("some"))
-			within(t, "the receive is not taken", func() bool { return other.executed.Load() == uint64(n+1) })
-		})
-		controlled(takes, iwarp.ControlAck, uint64(n+1))
-		assert.Equal(t, l.starved.Load(), waiting)
-		post()
-		controlled(waits, iwarp.ControlReady, uint64(n))
-		waits.write(control(2+n, iwarp.ControlResume, uint64(n)), nil)
-		waits.write(send(n+1, 0, true), []byte("some"))
-		controlled(waits, iwarp.ControlAck, uint64(n+1))
+		waits.write(control(2+n, iwarp.ControlAsk, uint64(n)+1), nil)
+		waits.told(iwarp.ControlGrant, iwarp.Counts(n, n)) // there is none
+		takes.write(control(2+n, iwarp.ControlAsk, uint64(n)+1), nil)
+		takes.told(iwarp.ControlGrant, iwarp.Counts(n, n))
+		post(1)
+		waits.told(iwarp.ControlAck, iwarp.Counts(n, n+1))
+		post(1)
+		takes.told(iwarp.ControlAck, iwarp.Counts(n, n+1))
+		for _, p := range []*peer{waits, takes} {
+			p.write(send(n+1, 0, true), []byte("some"))
+			p.told(iwarp.ControlAck, iwarp.Counts(n+1, n+1))
+		}
 	}
+	waits.write(send(4, 0, true), nil) // without a receive, although there may be one
+	waits.terminatedWith(iwarp.FaultNoBuffer)
 	for _, p := range []*peer{waits, takes} {
 		p.Close()
 	}
-	for _, s := range []*session{waiter, taker} {
-		s.expect(fabric.EventDisconnected)
+	waiter.expect(fabric.EventDisconnected)
+	taker.expect(fabric.EventDisconnected)
+}
+
+// TestSharedReceivesAreShared: a peer that asks for much and sends nothing reserves a part of the
+// receives at most, and one if there are few. Those that it has not used are flushed with it.
+func TestSharedReceivesAreShared(t *testing.T) {
+	const deep, few = 100, 3
+	for n, want := range map[int]int{deep: sharedWindow, few: 1} {
+		v := newVictim(t)
+		v.share(deep)(n)
+		p, s := v.joined()
+		p.write(control(2, iwarp.ControlAsk, mostAsked), nil)
+		p.told(iwarp.ControlGrant, iwarp.Counts(0, uint32(want)))
+		assert.Equal(t, v.shared.Available(), n-want)
+		l := linkOf(s.qp.(*softnic.QP))
+		p.write(send(1, 0, true), nil)
+		p.told(iwarp.ControlAck, iwarp.Counts(1, uint32(want+1))) // the place of the used one is filled
+		assert.Equal(t, l.qp.Taken(), want)
+		p.Close()
+		s.leaves(t)
+		var wcs [deep]fabric.WC
+		got := 0
+		within(t, "they are not flushed", func() bool {
+			k, err := v.cq.Poll(wcs[:], 1)
+			assert.NilError(t, err)
+			got += k
+			return got == 1+want
+		})
 	}
 }

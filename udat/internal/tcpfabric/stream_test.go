@@ -73,7 +73,7 @@ func TestTurns(t *testing.T) {
 			_, err := s.qp.PostSend([]fabric.SendWR{{Opcode: fabric.OpSend}}, nil)
 			assert.NilError(t, err)
 		}
-		within(t, "the reads have not come", func() bool { return l.tx.pushed.Load() == readDepth })
+		within(t, "the reads have not come", func() bool { return l.heard.reads.Load() == readDepth })
 	})
 	var order []iwarp.Opcode
 	for len(order) < 2*readDepth {

@@ -39,18 +39,17 @@ type tx struct {
 	closed  bool             // this end has ended its stream
 
 	next      uint64 // the request to send next
+	counted   uint64 // the oldest request that is not known to be written
 	sent      uint64 // payload bytes of the next request that are in batches
 	begun     bool   // the next request has been numbered
 	immediate bool   // only the immediate data of the next request is left
 	stuck     bool   // a request has failed, so no later request may be sent
-	rewound   bool   // the next request has been sent before, and waits for a receive at the peer
 	marks     []mark // one for each request: a ring as long as the send queue
 	back      uint32 // atomic responses sent
 	control   uint32 // control messages sent
 	numbers
-
-	ready bool // ControlReady is due
 	answers
+	credit
 }
 
 // part is a piece of the batch.
@@ -79,7 +78,7 @@ const (
 
 // start prepares tx for a connection.
 func (t *tx) start(depth int, sums bool) {
-	t.lender = choose(sums, &sent, &sentSums)
+	t.lender = choose(sums, &txPlain, &txSums)
 	t.marks = make([]mark, depth)
 }
 
@@ -112,7 +111,11 @@ func (l *link) flushBatch() bool {
 	if !l.gather() {
 		return false
 	}
+	l.sent.writing.Store(true)
 	n, err := l.sock.write(t.iov)
+	t.written += uint64(n)
+	l.countWritten()
+	l.sent.writing.Store(false)
 	clear(t.iov)
 	t.mine.Release()
 	t.theirs.Release()
@@ -127,7 +130,6 @@ func (l *link) flushBatch() bool {
 		}
 		return false
 	}
-	t.written += uint64(n)
 	for t.off += n; !t.empty() && t.off >= t.parts[t.first].n; t.first++ {
 		t.off -= t.parts[t.first].n
 	}
@@ -159,7 +161,7 @@ func (l *link) gather() bool {
 				t.iov, mine = append(t.iov, bufs[mine:]...), len(bufs)
 				continue
 			}
-			t.mark(p.slot).fail(st)
+			t.mark(p.slot).decide(st)
 		case ofPeer:
 			if l.qp.Reach(&t.theirs, p.key, from, uint64(n), fabric.RemoteRead) == softnic.Granted {
 				bufs := t.theirs.Place()
@@ -193,7 +195,7 @@ const frameRoom = iwarp.MaxHeader + iwarp.MaxTrailer
 // no room for a useful frame.
 func (l *link) fit(op iwarp.Opcode, unsent uint64) int {
 	t := &l.tx
-	limit := iwarp.PayloadLimit(op, int(l.segment.Load()))
+	limit := iwarp.PayloadLimit(op, int(l.heard.segment.Load()))
 	n := int(min(unsent, uint64(limit)))
 	if n > copyLimit && l.crc {
 		if room := cap(t.stage) - len(t.stage) - 2*frameRoom; room < n {

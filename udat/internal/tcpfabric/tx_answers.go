@@ -1,19 +1,17 @@
 package tcpfabric
 
 import (
-	"sync/atomic"
-
 	"github.com/godat/godat/udat/internal/fabric"
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 )
 
-// answers holds the answers that the peer's reads and atomics wait for, in a ring with one slot
-// more than the read depth.
+// answers holds the answers that the peer's reads and atomics wait for. An answer keeps its place in
+// the ring until it is written.
 type answers struct {
-	pending []answer
-	pushed  atomic.Uint64 // the number of answers that rx has added
-	open    bool          // the oldest answer is partly in batches
-	turn    bool          // the next message is an answer, not a request
+	pending  []answer // a ring as long as the read depth
+	answered uint64   // answers put into batches
+	open     bool     // the next answer is partly in batches
+	turn     bool     // the next message is an answer, not a request
 }
 
 // answer is the answer to a read or an atomic.
@@ -25,21 +23,22 @@ type answer struct {
 	addr, n uint64
 	sent    uint64
 	value   uint64 // the old value, for an atomic
+	end     uint64 // how many bytes have been put into batches when the answer has been put as a whole
 }
 
 // A call of answer puts the oldest answer into the batch, or as much of it as there is room for,
 // and reports whether another message may follow.
 func (l *link) answer() bool {
 	t := &l.tx
-	served := l.served.Load()
-	if t.begun || served == t.pushed.Load() {
+	if t.begun || t.answered == l.heard.reads.Load() {
 		return false
 	}
-	a := &t.pending[served%uint64(len(t.pending))]
+	a := &t.pending[t.answered%uint64(len(t.pending))]
 	if a.atomic {
 		t.back++
 		l.frame(&iwarp.Header{Op: iwarp.OpAtomicResponse, MSN: t.back, ID: a.sink, Value: a.value}, part{})
-		l.served.Store(served + 1)
+		a.end = t.queued
+		t.answered++
 		return true
 	}
 	t.open = true
@@ -61,52 +60,7 @@ func (l *link) answer() bool {
 		a.sent += uint64(n)
 	}
 	t.open = false
-	l.served.Store(served + 1)
+	a.end = t.queued
+	t.answered++
 	return true
-}
-
-// A call of controls puts the control messages that are due into the batch. It returns true if it
-// has left out an acknowledgement that is due, because the next Send can carry it.
-func (l *link) controls() (owes bool) {
-	t := &l.tx
-	if !l.own {
-		return false
-	}
-	if l.held.Load() {
-		l.hold()
-	}
-	// The fields ackNow and starved are loaded before the field executed. A request that is executed
-	// between these loads sets ackNow again. While a request waits for a receive, no later request is
-	// executed.
-	now, starves := l.ackNow.Swap(false), l.starved.CompareAndSwap(hungry, waiting)
-	executed := l.executed.Load()
-	switch {
-	case starves:
-		l.acknowledge(iwarp.ControlNotReady, executed)
-		l.feed()
-	case executed == l.told.Load():
-	case t.pushed.Load() == l.served.Load() && l.sendsNext():
-		owes = now
-	case now, t.pushed.Load() > l.served.Load(), l.requestsNext():
-		l.acknowledge(iwarp.ControlAck, executed)
-	}
-	if t.ready {
-		t.ready = false
-		l.putControl(iwarp.ControlReady, executed)
-	}
-	return owes
-}
-
-// feed makes ControlReady due if there is now a receive for the peer's waiting request. If another
-// queue pair of the SRQ has taken the receive, the next receive wakes the link again.
-func (l *link) feed() {
-	if l.starved.Load() == waiting && l.qp.Await(l) {
-		l.tx.ready = true
-		l.starved.Store(promised)
-	}
-}
-
-func (l *link) acknowledge(c iwarp.Control, executed uint64) {
-	l.told.Store(executed)
-	l.putControl(c, executed)
 }

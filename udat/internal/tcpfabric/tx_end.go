@@ -56,8 +56,8 @@ func (l *link) makeLastBatch() {
 	if cap(t.stage)-len(t.stage) < 4*frameRoom {
 		return
 	}
-	if executed := l.executed.Load(); l.own && executed != l.told.Load() {
-		l.acknowledge(iwarp.ControlAck, executed)
+	if l.own && l.heard.executed.Load() != l.sent.executed.Load() {
+		l.tell(iwarp.ControlAck)
 	}
 	l.qp.In.Lock()
 	n := len(l.rx.last)

@@ -2,44 +2,90 @@ package tcpfabric
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// mark records what must happen until a request that has been sent is done.
+// mark is how far a request of the send queue has come. A request takes its mark when it begins, and
+// leaves the send queue only when done says so.
 type mark struct {
-	end    uint64        // the count at which the request is done: see doneBy
-	before numbers       // the counts before the request, to send it again
-	seq    uint32        // the number of the request, from 1; a mark with another number is of an older request
-	status fabric.Status // the result, if by is byStatus
-	by     doneBy
-	units  uint8 // how many requests the peer counts for this one
+	request uint64 // the number of the request in the send queue, from 1; a mark with another number is of an older one
+	state   state
+	by      doneBy
+	status  fabric.Status // the result, if the state is decided
+	end     uint64        // how many bytes have been put into batches when the request has been put as a whole
+	numbers               // including the request
 }
 
-// doneBy is the kind of progress that completes a request.
+// state is the state of a request that has begun.
+type state uint8
+
+const (
+	begun   state = iota // it is not in batches as a whole
+	batched              // it is in batches as a whole
+	written              // it has been written to the socket as a whole
+	decided              // it has failed, or needed no message
+)
+
+// doneBy is the kind of progress that completes a request that has been written.
 type doneBy uint8
 
 const (
-	byStatus  doneBy = iota // the request is done
-	byAck                   // when the peer has acknowledged mark.end requests
-	byAnswer                // when the peer has answered mark.end reads and atomics
-	byWriting               // when mark.end bytes have been written to the socket
+	byWriting doneBy = iota // nothing else
+	byAck                   // the peer has acknowledged it
+	byAnswer                // the peer has answered it
 )
 
-// numbers are counts of what has been sent, to which each request adds.
+// numbers count what has begun.
 type numbers struct {
-	count uint64 // requests, as the peer counts them
-	reads uint64 // reads and atomics
-	sends uint32 // messages of the send queue
-	asks  uint32 // messages of the request queue
+	requests uint64 // as the peer counts them
+	messages uint64 // sends and immediate data
+	reads    uint64 // reads and atomics
 }
 
-func (m *mark) fail(st fabric.Status) { m.by, m.status = byStatus, st }
+func (m *mark) decide(st fabric.Status) { m.state, m.status = decided, st }
 
-func (m *mark) done(acked, answered, written uint64) (bool, fabric.Status) {
+// done reports whether request n, counted from 0, has completed, and how.
+func (l *link) done(n uint64) (bool, fabric.Status) {
+	m := l.tx.mark(n)
+	switch {
+	case m.request != n+1:
+		return false, 0 // it has not begun
+	case m.state == decided:
+		return true, m.status
+	case m.state != written:
+		return false, 0
+	}
 	switch m.by {
 	case byAck:
-		return acked >= m.end, fabric.StatusSuccess
+		return l.heard.acked.Load() >= m.requests, fabric.StatusSuccess
 	case byAnswer:
-		return answered >= m.end, fabric.StatusSuccess
-	case byWriting:
-		return written >= m.end, fabric.StatusSuccess
+		return l.heard.answered.Load() >= m.reads, fabric.StatusSuccess
 	}
-	return true, m.status
+	return true, fabric.StatusSuccess
+}
+
+// countWritten records what the latest write has written as a whole.
+func (l *link) countWritten() {
+	t := &l.tx
+	for ; t.counted < t.next; t.counted++ {
+		m := t.mark(t.counted)
+		if m.request != t.counted+1 || m.state == decided { // also if it is done already
+			continue
+		}
+		if m.end > t.written {
+			break
+		}
+		m.state = written
+		l.sent.requests.Store(m.requests)
+		l.sent.reads.Store(m.reads)
+	}
+	for n := l.sent.answers.Load(); n < t.answered && t.pending[n%uint64(len(t.pending))].end <= t.written; n++ {
+		l.sent.answers.Store(n + 1)
+	}
+	if t.askEnd != 0 && t.askEnd <= t.written {
+		t.askEnd = 0
+		l.sent.wanted.Store(t.wanted)
+		l.sent.asks.Add(1)
+	}
+	if t.grantEnd != 0 && t.grantEnd <= t.written {
+		t.grantEnd = 0
+		l.sent.grants.Add(1)
+	}
 }

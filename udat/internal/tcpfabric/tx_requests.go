@@ -20,7 +20,8 @@ type ask struct {
 // whether the request must wait for earlier reads: mayBegin checks that.
 func (l *link) requestsNext() bool {
 	t := &l.tx
-	return l.greeted.Load() && !l.held.Load() && !t.stuck && !t.open && t.next != l.qp.Sends().Tail()
+	return l.heard.greeted.Load() && !t.stuck && !t.open && t.next != l.qp.Sends().Tail() &&
+		(t.begun || !l.starves(l.qp.Sends().Slot(t.next)))
 }
 
 // sendsNext reports whether the next request is a Send that can be sent now, so that it can carry
@@ -33,49 +34,48 @@ func (l *link) sendsNext() bool {
 	return s.WR.Opcode == fabric.OpSend && (l.tx.begun || s.Due.IsZero() && l.mayBegin(s))
 }
 
-// A call of requests puts the next request into the batch, or as much of it as there is room for,
+// A call of requestNext puts the next request into the batch, or as much of it as there is room for,
 // and reports whether another request may follow.
-func (l *link) requests() bool {
+func (l *link) requestNext() bool {
 	t := &l.tx
 	if !l.requestsNext() {
 		return false
 	}
 	s, m := l.qp.Sends().Slot(t.next), t.mark(t.next)
 	if !t.begun {
-		if m.seq == uint32(t.next+1) && m.by == byStatus { // this request was done before the rewind
-			t.next++
-			t.stuck = m.status != fabric.StatusSuccess
-			return !t.stuck
-		}
 		if !l.mayBegin(s) || !s.Due.IsZero() && l.delay(s.Due) {
 			return false
 		}
-		m.seq, m.before = uint32(t.next+1), t.numbers
+		*m = mark{request: t.next + 1}
 		if st, local := l.local(s); local {
-			m.fail(st)
-			t.next++
-			t.stuck = st != fabric.StatusSuccess
+			l.decide(st)
 			return !t.stuck
 		}
 		l.begin(s, m)
 	}
 	switch {
 	case softnic.Sinks(s.WR.Opcode):
-		l.askFor(s)
-	case !l.payload(s, m):
+		l.ask(s)
+	case !l.payload(s):
 		return false
 	}
-	if m.by == byWriting {
-		m.end = t.queued
-	}
+	m.state, m.end = batched, t.queued
 	t.begun = false
 	t.next++
 	return true
 }
 
+// decide ends the next request without the peer. If the request has failed, those after it stay.
+func (l *link) decide(st fabric.Status) {
+	t := &l.tx
+	t.mark(t.next).decide(st)
+	t.next++
+	t.begun, t.stuck = false, st != fabric.StatusSuccess
+}
+
 // mayBegin returns false if a request must wait for earlier reads or atomics.
 func (l *link) mayBegin(s *softnic.Slot) bool {
-	under := l.tx.reads - l.answered.Load()
+	under := l.tx.reads - l.heard.answered.Load()
 	if s.WR.Flags&fabric.Fence != 0 && under > 0 {
 		return false
 	}
@@ -119,39 +119,39 @@ func (l *link) local(s *softnic.Slot) (fabric.Status, bool) {
 func (l *link) begin(s *softnic.Slot, m *mark) {
 	t := &l.tx
 	t.begun, t.sent, t.immediate = true, 0, false
-	m.units = 1
-	switch s.WR.Opcode {
-	case fabric.OpWriteImm:
-		t.sends++
-		m.units = 2
-	case fabric.OpSend, fabric.OpSendImm, fabric.OpSendInv:
-		t.sends++
-	case fabric.OpRead, fabric.OpCmpSwap, fabric.OpFetchAdd:
-		t.asks++
+	t.requests++
+	switch op := s.WR.Opcode; {
+	case takesReceive(op):
+		t.messages++
+		if op == fabric.OpWriteImm {
+			t.requests++
+		}
+		l.sent.messages.Store(t.messages)
+	case softnic.Sinks(op):
 		t.reads++
 	}
 	if p := &l.polled[ofSends].latest; l.own && p.Load() != l {
 		p.Store(l)
 	}
-	t.count += uint64(m.units)
-	l.issued.Store(t.count)
+	m.numbers = t.numbers
+	if l.rnr != nil {
+		l.rnr.Stop()
+		l.rnr = nil
+	}
 	switch {
 	case softnic.Sinks(s.WR.Opcode):
-		m.by, m.end = byAnswer, t.reads
+		m.by = byAnswer
 	case l.own:
-		m.by, m.end = byAck, t.count
-	default:
-		m.by = byWriting
+		m.by = byAck
 	}
 }
 
-// askFor puts a read or an atomic into the batch.
-func (l *link) askFor(s *softnic.Slot) {
+// A call of ask puts a read or an atomic into the batch.
+func (l *link) ask(s *softnic.Slot) {
 	t, wr := &l.tx, &s.WR
-	a := &l.asks[t.reads%uint64(len(l.asks))]
+	a := &l.asked[t.reads%uint64(len(l.asked))]
 	*a = ask{slot: t.next, key: l.sinkKey + uint32(t.reads), length: s.Length, atomic: wr.Opcode != fabric.OpRead}
-	l.asked.Store(t.reads)
-	h := iwarp.Header{MSN: t.asks, Key: wr.RKey, Offset: wr.RemoteAddr}
+	h := iwarp.Header{MSN: uint32(t.reads), Key: wr.RKey, Offset: wr.RemoteAddr}
 	switch wr.Opcode {
 	case fabric.OpRead:
 		h.Op, h.SinkKey, h.Length = iwarp.OpReadRequest, a.key, uint32(s.Length)
@@ -166,9 +166,9 @@ func (l *link) askFor(s *softnic.Slot) {
 
 // A call of payload puts frames of a send or a write into the batch. It reports whether all frames
 // of the request have been put into batches now.
-func (l *link) payload(s *softnic.Slot, m *mark) bool {
+func (l *link) payload(s *softnic.Slot) bool {
 	t, wr := &l.tx, &s.WR
-	h := iwarp.Header{Op: opcode(wr), MSN: t.sends}
+	h := iwarp.Header{Op: opcode(wr), MSN: uint32(t.messages)}
 	switch wr.Opcode {
 	case fabric.OpSendInv:
 		h.Word = wr.RKey
@@ -187,17 +187,16 @@ func (l *link) payload(s *softnic.Slot, m *mark) bool {
 		} else {
 			h.MO = uint32(t.sent)
 		}
-		executed, acks := l.executed.Load(), l.own && h.Op.Acknowledges()
+		executed, acks := l.heard.executed.Load(), l.own && h.Op.Acknowledges()
 		if acks {
 			h.Word = uint32(executed)
 		}
 		if st := l.frame(&h, part{kind: ofRequest, off: t.sent, n: n, slot: t.next}); st != fabric.StatusSuccess {
-			m.fail(st)
-			t.stuck, t.begun, t.next = true, false, t.next+1 // answers go on
+			l.decide(st) // answers go on
 			return false
 		}
 		if acks {
-			l.told.Store(executed)
+			l.sent.executed.Store(executed)
 		}
 		t.sent += uint64(n)
 	}
@@ -206,7 +205,7 @@ func (l *link) payload(s *softnic.Slot, m *mark) bool {
 		if !l.roomy() {
 			return false
 		}
-		h = iwarp.Header{Op: iwarp.OpImmediate, MSN: t.sends, Value: uint64(wr.Imm)}
+		h = iwarp.Header{Op: iwarp.OpImmediate, MSN: uint32(t.messages), Value: uint64(wr.Imm)}
 		if wr.Flags&fabric.Solicited != 0 {
 			h.Op = iwarp.OpImmediateSE
 		}
@@ -235,60 +234,4 @@ func opcode(wr *fabric.SendWR) iwarp.Opcode {
 		return iwarp.OpSendSE
 	}
 	return iwarp.OpSend
-}
-
-// hold is called after ControlNotReady. It rewinds to the request that the peer has ignored. Once
-// the peer has a receive for this request, hold makes the link send it and all later ones again.
-func (l *link) hold() {
-	t := &l.tx
-	if !t.rewound {
-		t.rewound = true
-		l.rewind(l.acked.Load())
-		if retries := l.qp.Device().Opts.RNRRetry; retries < 7 {
-			l.rnr = time.AfterFunc(time.Duration(retries)*rnrTimer, l.giveUp)
-		}
-	}
-	if !l.resumed.Load() {
-		return
-	}
-	if l.rnr != nil {
-		l.rnr.Stop()
-	}
-	t.rewound = false
-	l.resumed.Store(false)
-	l.held.Store(false)
-	l.putControl(iwarp.ControlResume, l.acked.Load())
-}
-
-// giveUp fails the request that has waited too long for a receive at the peer.
-func (l *link) giveUp() {
-	if l.held.Load() && !l.resumed.Load() {
-		l.verdict.CompareAndSwap(0, uint32(fabric.StatusRNRExceeded))
-		l.run()
-	}
-}
-
-// rewind makes request n+1, counted as the peer counts requests, the next one to send.
-func (l *link) rewind(n uint64) {
-	t, sq := &l.tx, l.qp.Sends()
-	if t.begun {
-		t.next++
-		t.begun = false
-	}
-	t.stuck = false
-	for i := sq.Head(); i < t.next; i++ {
-		m := t.mark(i)
-		if m.by == byStatus || m.before.count+uint64(m.units) <= n {
-			continue
-		}
-		t.next, t.numbers = i, m.before
-		if t.count < n { // the peer has executed the write, but not its immediate data
-			s := sq.Slot(i)
-			l.begin(s, m)
-			t.sent, t.immediate = s.Length, true
-		}
-		break
-	}
-	l.asked.Store(t.reads)
-	l.issued.Store(max(t.count, n))
 }

@@ -3,58 +3,74 @@ package iwarp
 import "fmt"
 
 // Control is the kind of a control message, which the device at one end sends to the device at the
-// other. Its value is in Header.Value.
-//
-// Each value except that of a ControlHello is a number of requests. The requests are the sends,
-// writes, reads and atomics of one end, counted from 1 in the order in which they are posted. A
-// write with immediate data counts as two: the write and the immediate data. If the receiver
-// refuses a request, the receiver ends the connection with a terminate message.
+// other. Its value is in Header.Value. docs/tcp.md, "The wire", has the rules.
 type Control uint8
 
 // The control messages.
 const (
-	// ControlHello is the first frame of each end. Its value is Hello.
+	// ControlHello is the first frame of each end. Its value is that of a Hello.
 	ControlHello Control = iota
-	// ControlAck says that the requests up to number Value have succeeded.
+	// ControlAck tells the Counts of its sender.
 	ControlAck
-	// ControlNotReady says that the requests up to number Value have succeeded, and that there is no
-	// receive for the next request. The sender of ControlNotReady ignores the next request and all
-	// later requests until ControlResume.
-	ControlNotReady
-	// ControlReady says that there is now a receive for request number Value+1.
-	ControlReady
-	// ControlResume answers ControlReady: request number Value+1 and all later ones are sent again.
-	ControlResume
+	// ControlAsk asks for receives. Its value is the number of the last message that its sender has to
+	// send.
+	ControlAsk
+	// ControlGrant answers a ControlAsk with the Counts of its sender.
+	ControlGrant
 
 	controls // the number of control messages
 )
 
 func (c Control) String() string {
-	names := [...]string{"hello", "acknowledgement", "not ready", "ready", "resume"}
+	names := [...]string{"hello", "acknowledgement", "ask", "grant"}
 	if int(c) < len(names) {
 		return names[c]
 	}
 	return fmt.Sprintf("control message %d", c)
 }
 
-// Hello is the value of a ControlHello. Its highest 8 bits are the version of the extension. Below
-// them are 24 reserved bits, 16 bits for the largest segment (headers and payload) that the sender
-// can receive, and 16 reserved bits. This constant means version 1 and segments of any size. An end
-// that supports a later version must use version 1 with an end that supports only version 1.
-const Hello uint64 = 1<<56 | MaxSegment<<16
+// Counts is the value of a ControlAck or a ControlGrant: how many of the peer's requests have been
+// executed, and the number of the last message that the peer may send. Both are modulo 2^32.
+func Counts(executed, limit uint32) uint64 { return uint64(executed)<<32 | uint64(limit) }
 
-// minHelloSegment is the least segment that a hello may offer. It leaves room for 1 KiB of payload.
-const minHelloSegment = 1024 + MaxHeader
+// ParseCounts is the inverse of Counts.
+func ParseCounts(v uint64) (executed, limit uint32) { return uint32(v >> 32), uint32(v) }
 
-// ParseHello returns the largest segment in a hello of any version. Its error wraps a Fault.
-func ParseHello(v uint64) (segment int, err error) {
-	segment = int(uint16(v >> 16))
-	if v>>56 == 0 {
-		return 0, fault(FaultOperation, "a hello of version 0")
+// Hello is what each end says of itself first.
+type Hello struct {
+	Shared  bool   // the receives are those of a shared queue: each message must ask for its own
+	Window  uint16 // how many messages there can be receives for at a time
+	Segment int    // the largest segment (headers and payload) that the sender can receive, at most MaxSegment
+	Limit   uint16 // the number of the last message that the peer may send now; at most Window
+}
+
+const (
+	version     = 2 // of what two ends of this library say
+	helloShared = 1 << 48
+
+	// leastSegment is the least segment that a hello may offer. It has room for 1 KiB of payload.
+	leastSegment = 1024 + MaxHeader
+)
+
+// Value returns the value of a ControlHello.
+func (h Hello) Value() uint64 {
+	v := uint64(version)<<56 | uint64(h.Window)<<32 | uint64(h.Segment)<<16 | uint64(h.Limit)
+	if h.Shared {
+		v |= helloShared
 	}
-	if segment < minHelloSegment {
-		return 0, fault(FaultOperation, "a hello with segments of %d bytes, at least %d are needed", segment,
-			minHelloSegment)
+	return v
+}
+
+// ParseHello returns the hello of any later version. Its error wraps a Fault.
+func ParseHello(v uint64) (Hello, error) {
+	h := Hello{Shared: v&helloShared != 0, Window: uint16(v >> 32), Segment: int(uint16(v >> 16)), Limit: uint16(v)}
+	switch {
+	case v>>56 < version:
+		return h, fault(FaultOperation, "a hello of version %d", v>>56)
+	case h.Segment < leastSegment:
+		return h, fault(FaultOperation, "a hello with segments of %d bytes, at least %d are needed", h.Segment, leastSegment)
+	case h.Limit > h.Window || h.Shared && h.Limit > 0:
+		return h, fault(FaultOperation, "a hello with limit %d, its window is %d", h.Limit, h.Window)
 	}
-	return segment, nil
+	return h, nil
 }

@@ -70,8 +70,7 @@ func TestNames(t *testing.T) {
 	for op, want := range ops {
 		assert.Equal(t, Opcode(op).String(), want)
 	}
-	controls := []string{"hello", "acknowledgement", "not ready", "ready", "resume", "control message 5",
-		"control message 6"}
+	controls := []string{"hello", "acknowledgement", "ask", "grant", "control message 4", "control message 5"}
 	for c, want := range controls {
 		assert.Equal(t, Control(c).String(), want)
 	}

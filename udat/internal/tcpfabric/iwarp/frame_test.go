@@ -79,7 +79,7 @@ func TestLimits(t *testing.T) {
 	for _, mss := range []int{-1, 0, 1, MinMSS - 1} {
 		assert.Equal(t, SegmentLimit(mss), SegmentLimit(MinMSS))
 	}
-	for limit := minHelloSegment; limit <= MaxSegment; limit++ { // the limits for which a peer of this library may ask
+	for limit := leastSegment; limit <= MaxSegment; limit++ { // the limits for which a peer of this library may ask
 		n := PayloadLimit(OpSend, limit)
 		assert.Assert(t, n >= 1024 && n%4 == 0 && n+untaggedSize <= limit)
 	}

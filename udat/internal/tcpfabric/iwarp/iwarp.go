@@ -25,13 +25,8 @@
 //
 // Two ends of this library use more than iWARP has: acknowledged completions, immediate data,
 // atomics, and sends that wait for a receive. They recognize each other by reserved bits of the
-// set-up, which are 0 by RFC 5044 and which receivers do not check. The initiator sets 0x04 in its
-// request. An end of this library sets 0x02 in its reply and clears 0x04. Other ends reply with 0
-// or, as soft-iWARP does, with the bits of the request. Private data is not changed.
-//
-// The first frame of each end is then a control message with a [Hello]. The responder sends its
-// hello directly after its reply. The initiator's hello also serves as its ready message. Each Send
-// carries an acknowledgement in its header (Header.Word).
+// set-up, which are 0 by RFC 5044 and which receivers do not check. docs/tcp.md, "The wire", has
+// them, and the rules of the frames that follow. Private data is not changed.
 package iwarp
 
 import "fmt"

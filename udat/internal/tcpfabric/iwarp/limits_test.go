@@ -85,13 +85,13 @@ func TestBounds(t *testing.T) {
 	}
 	_, err := HeaderSize(unhex(t, "0002c040"), true)
 	assert.ErrorIs(t, err, FaultTaggedVersion)
-	segment, err := ParseHello(1<<56 | 1096<<16)
+	least, err := ParseHello(2<<56 | 1096<<16)
 	assert.NilError(t, err)
-	assert.Equal(t, segment, 1096)
-	_, err = ParseHello(1<<56 | 1095<<16)
+	assert.Equal(t, least.Segment, 1096)
+	_, err = ParseHello(2<<56 | 1095<<16)
 	assert.ErrorContains(t, err, "at least 1096")
-	_, err = ParseHello(1<<56 - 1)
-	assert.ErrorContains(t, err, "version 0")
+	_, err = ParseHello(2<<56 - 1)
+	assert.ErrorContains(t, err, "version 1")
 	assert.Equal(t, SegmentLimit(0), 122)
 	longest := 0
 	for segment := range 8 {
@@ -183,7 +183,7 @@ func TestWord(t *testing.T) {
 
 // TestBusyBits: an end is busy if its reply rejects, is of this library, and says so.
 func TestBusyBits(t *testing.T) {
-	for flags, want := range map[byte]bool{0x23: true, 0x22: false, 0x21: false, 0x03: false, 0x01: false} {
+	for flags, want := range map[byte]bool{0x2b: true, 0x2a: false, 0x29: false, 0x23: false, 0x0b: false, 0x01: false} {
 		frame := unhex(t, hexReply+"00 02 0000")
 		frame[16] = flags
 		s, err := ParseSetup(frame, true)
@@ -197,7 +197,7 @@ func TestBusyBits(t *testing.T) {
 	s := Setup{Reply: true, Revision: 2, Extended: true, Busy: true} // this reply accepts
 	built, err := s.Append(nil)
 	assert.NilError(t, err)
-	assert.Equal(t, built[16], byte(0x02))
+	assert.Equal(t, built[16], byte(0x0a))
 }
 
 // TestTerminateUsedMemory: a terminate contains no old bytes of the caller's memory and no bytes

@@ -31,6 +31,7 @@ const (
 	flagCRC          = 0x40
 	flagReject       = 0x20
 	flagEnhanced     = 0x10
+	flagNow          = 0x08 // with one of the two flags below: this version of what they promise
 	flagExtended     = 0x04 // of a request
 	flagExtendedBack = 0x02 // of a reply
 	flagBusy         = 0x01 // of an extended reply that rejects
@@ -49,6 +50,7 @@ type Setup struct {
 	Reject   bool  // only in a reply
 	Extended bool  // the sender is an end of this library; in a reply: both ends are
 	Busy     bool  // the library rejects, not the program; only in an extended reply
+	Outdated bool  // the sender is an end of an older version of this library, whose frames are others
 
 	// Enhanced says that the frame has the fields below, up to ReadyRead (revision 2 only). A reply
 	// must be enhanced if its request is enhanced, and must not be enhanced otherwise, because
@@ -107,7 +109,10 @@ func ParseSetup(frame []byte, reply bool) (Setup, error) {
 		s.Reject = flags&flagReject != 0
 		extended = flagExtendedBack
 	}
-	s.Extended = flags&(flagExtended|flagExtendedBack) == extended
+	if flags&(flagExtended|flagExtendedBack) == extended {
+		s.Extended = flags&flagNow != 0
+		s.Outdated = !s.Extended
+	}
 	s.Busy = s.Reject && s.Extended && flags&flagBusy != 0
 	if s.Revision == 1 || flags&flagEnhanced == 0 {
 		return s, nil
@@ -125,12 +130,12 @@ func ParseSetup(frame []byte, reply bool) (Setup, error) {
 // Append appends the encoding of s to dst. It fails if the revision of s does not allow one of its
 // fields.
 func (s *Setup) Append(dst []byte) ([]byte, error) {
-	n, key, extended := len(s.Private), keyRequest, uint16(flagExtended)
+	n, key, extended := len(s.Private), keyRequest, uint16(flagExtended|flagNow)
 	if s.Enhanced {
 		n += depthsSize
 	}
 	if s.Reply {
-		key, extended = keyReply, flagExtendedBack
+		key, extended = keyReply, flagExtendedBack|flagNow
 	}
 	switch {
 	case s.Revision < 1 || s.Revision > 2:

@@ -45,10 +45,10 @@ var setups = []struct {
 	{"revision 2, largest depths", hexReply + "10 02 0004 bfff 3fff",
 		Setup{Reply: true, Revision: 2, Enhanced: true, In: MaxDepth, Out: MaxDepth, PeerToPeer: true,
 			Private: []byte{}}},
-	{"this library's request", hexRequest + "14 02 0004 8004 c005",
+	{"this library's request", hexRequest + "1c 02 0004 8004 c005",
 		Setup{Revision: 2, Extended: true, Enhanced: true, In: 4, Out: 5, PeerToPeer: true, ReadyWrite: true,
 			ReadyRead: true, Private: []byte{}}},
-	{"this library's reply", hexReply + "12 02 0004 0004 0005",
+	{"this library's reply", hexReply + "1a 02 0004 0004 0005",
 		Setup{Reply: true, Revision: 2, Extended: true, Enhanced: true, In: 4, Out: 5, Private: []byte{}}},
 }
 
@@ -74,14 +74,15 @@ func TestSetupRevision1(t *testing.T) {
 }
 
 // TestSetupStrangers: only the bits that an end of this library sets are recognized. A reply of
-// soft-iWARP, which returns the bits of the request, is not.
+// soft-iWARP, which returns the bits of the request, is not. An older version has other bits.
 func TestSetupStrangers(t *testing.T) {
-	recognized := map[byte][2]bool{0x10: {}, 0x14: {true, false}, 0x12: {false, true}, 0x16: {}, 0x18: {}}
-	for flags, extended := range recognized {
+	for flags, extended := range map[byte][2]bool{0x10: {}, 0x14: {}, 0x12: {}, 0x16: {}, 0x18: {}, 0x1c: {true, false},
+		0x1a: {false, true}, 0x1e: {}} {
 		for i, key := range []string{hexRequest, hexReply} {
 			got, err := ParseSetup(unhex(t, fmt.Sprintf("%s %02x 02 0004 00010001", key, flags)), i == 1)
 			assert.NilError(t, err)
 			assert.Equal(t, got.Extended, extended[i], "flags %02x, reply %d", flags, i)
+			assert.Equal(t, got.Outdated, flags == []byte{0x14, 0x12}[i], "flags %02x, reply %d", flags, i)
 		}
 	}
 }

@@ -17,8 +17,8 @@ const (
 const MaxTerminate = 4 + lengthSize + untaggedSize + readRequestSize
 
 // PutTerminate encodes the payload of an OpTerminate into b, which must have room for MaxTerminate
-// bytes, and returns its size. The parameter frame is the length field and the headers of the frame
-// at fault, or nil if there is no such frame or if it cannot be trusted.
+// bytes, and returns its size. The parameter frame is the beginning of the frame at fault: the
+// length field and the headers, as far as they have come, and nothing that is not of this frame.
 func PutTerminate(b []byte, f Fault, frame []byte) int {
 	clear(b[:4])
 	binary.BigEndian.PutUint16(b, uint16(f))

@@ -99,20 +99,32 @@ func FuzzTerminate(f *testing.F) {
 }
 
 func TestHello(t *testing.T) {
-	assert.Equal(t, Hello, uint64(0x01_00_0000_FFFF_0000))
-	got, err := ParseHello(Hello)
-	assert.NilError(t, err)
-	assert.Equal(t, got, MaxSegment)
+	for v, want := range map[uint64]Hello{
+		0x02_00_0000_FFFF_0000: {Segment: MaxSegment},
+		0x02_00_8000_FFFF_0004: {Segment: MaxSegment, Window: 0x8000, Limit: 4},
+		0x02_01_0010_0448_0000: {Segment: leastSegment, Window: 16, Shared: true},
+	} {
+		got, err := ParseHello(v)
+		assert.NilError(t, err)
+		assert.Equal(t, got, want)
+		assert.Equal(t, got.Value(), v)
+	}
 	for v, want := range map[uint64]string{
 		0x00_00_0009_FFFF_0000: "version 0",
-		0x01_00_0009_0447_0000: fmt.Sprintf("segments of 1095 bytes, at least %d", minHelloSegment),
+		0x01_00_0009_FFFF_0000: "version 1",
+		0x02_00_0009_0447_0000: fmt.Sprintf("segments of 1095 bytes, at least %d", leastSegment),
+		0x02_00_0009_FFFF_000A: "limit 10, its window is 9",
+		0x02_01_0009_FFFF_0001: "limit 1",
 	} {
 		_, err := ParseHello(v)
 		assert.ErrorContains(t, err, want)
 		assert.ErrorIs(t, err, FaultOperation)
 	}
-	later, err := ParseHello(math.MaxUint64) // of a later version
+	later, err := ParseHello(0xFF_FE_FFFF_FFFF_FFFF) // of a later version
 	assert.NilError(t, err)
-	assert.Equal(t, later, MaxSegment)
-	assert.Equal(t, fmt.Sprint(ControlHello, ControlResume, Control(9)), "hello resume control message 9")
+	assert.Equal(t, later, Hello{Segment: MaxSegment, Window: math.MaxUint16, Limit: math.MaxUint16})
+	assert.Equal(t, fmt.Sprint(ControlHello, ControlGrant, Control(9)), "hello grant control message 9")
+	executed, limit := ParseCounts(Counts(7, math.MaxUint32))
+	assert.Equal(t, executed, uint32(7))
+	assert.Equal(t, limit, uint32(math.MaxUint32))
 }

@@ -1,0 +1,154 @@
+package tcpfabric
+
+import (
+	"bytes"
+	"math"
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/softnic"
+	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
+)
+
+// liar is a peer that says what is not so.
+type liar struct {
+	*peer
+	s *session
+	l *link
+}
+
+// posted are the requests of the victim's end, and told how far its socket has taken them.
+type progress struct {
+	posted fabric.Opcode
+	most   int64 // bytes that the socket takes; 0: none
+}
+
+// TestLies: a peer acknowledges, answers, grants or asks what the rules do not allow in the state of
+// the victim's request: when it is in a batch, half written, or written and done. That breaks the
+// connection. No request completes by it, no memory changes, and the peer gets no more bytes of it.
+func TestLies(t *testing.T) {
+	acking := func(executed uint32) iwarp.Header {
+		return iwarp.Header{Op: iwarp.OpSend, Last: true, MSN: 1, Word: executed}
+	}
+	lie := func(h iwarp.Header, payload ...byte) func(*liar) { return func(x *liar) { x.write(h, payload) } }
+	answer := func(x *liar) {
+		x.write(iwarp.Header{Op: iwarp.OpReadResponse, Last: true, Key: x.l.sinkKey + 1}, []byte("overflow"))
+	}
+	for _, at := range []progress{{fabric.OpSend, 0}, {fabric.OpSend, 30}, {fabric.OpWrite, 0}, {fabric.OpWrite, 20},
+		{fabric.OpRead, 0}, {fabric.OpRead, 40}, {fabric.OpFetchAdd, 0}, {fabric.OpFetchAdd, 70}} {
+		lies := map[string]func(*liar){
+			"an acknowledgement":       lie(acks(2, 1)),
+			"a later acknowledgement":  lie(acks(2, 2)),
+			"an earlier one":           lie(acks(2, math.MaxUint32)),
+			"a Send that acknowledges": lie(acking(1)),
+			"an answer":                answer,
+			"the old value": func(x *liar) {
+				x.write(iwarp.Header{Op: iwarp.OpAtomicResponse, MSN: 1, ID: x.l.sinkKey + 1, Value: math.MaxUint64}, nil)
+			},
+			"a grant": lie(control(2, iwarp.ControlGrant, iwarp.Counts(0, plenty))),
+		}
+		for name, do := range lies {
+			t.Run(name, func(t *testing.T) { at.refuses(t, do) })
+		}
+	}
+}
+
+// refuses has the victim post a request, and checks that what the peer does then is refused.
+func (at progress) refuses(t *testing.T, do func(*liar)) {
+	v := newVictim(t)
+	p, s := v.joined()
+	x := &liar{peer: p, s: s, l: linkOf(s.qp.(*softnic.QP))}
+	before := bytes.Clone(v.mem)
+	sock := x.stalls(at.most)
+	s.sends([]fabric.SendWR{{Opcode: at.posted}}, []uint32{8}, func() {})
+	x.l.inTurn(func() { assert.Equal(t, x.l.tx.next, uint64(1)) })
+	do(x)
+	assert.Assert(t, s.statuses(1)[0] != fabric.StatusSuccess)
+	assert.Equal(t, sock.left.Load(), int64(0))
+	assert.Assert(t, bytes.Equal(v.mem, before))
+	p.Close()
+	s.over()
+}
+
+// stalls makes the victim's socket take most more bytes.
+func (x *liar) stalls(most int64) (sock *stalls) {
+	x.l.inTurn(func() {
+		sock = x.l.stalling()
+		sock.left.Store(most)
+	})
+	return sock
+}
+
+// TestLiesTwice: what the peer has said once, it may not say again: an answer, a grant, or an ask
+// before its grant. An answer that comes twice changes nothing, even if its request's place is used
+// again.
+func TestLiesTwice(t *testing.T) {
+	v := newVictim(t)
+	read := fabric.SendWR{Opcode: fabric.OpRead}
+	for name, c := range map[string]struct {
+		hello iwarp.Hello
+		do    func(x *liar)
+		want  iwarp.Fault
+	}{
+		"an answer": {iwarp.Hello{}, func(x *liar) {
+			x.s.sends([]fabric.SendWR{read}, []uint32{8}, func() {})
+			h := x.request()
+			x.answers(h, 0, make([]byte, 8), true)
+			assert.DeepEqual(x.t, x.s.statuses(1), make([]fabric.Status, 1))
+			for range x.l.qp.Sends().Depth() { // up to the same place
+				x.s.sends([]fabric.SendWR{{Opcode: fabric.OpWrite}}, []uint32{8}, func() {})
+				x.request()
+			}
+			x.answers(h, 0, []byte("overflow"), true)
+		}, iwarp.FaultOpcode},
+		"an answer while the next is asked": {iwarp.Hello{}, func(x *liar) {
+			x.s.sends([]fabric.SendWR{read, read}, []uint32{8, 8}, func() {})
+			h := x.request()
+			x.answers(h, 0, make([]byte, 8), true)
+			x.answers(h, 0, []byte("overflow"), true)
+		}, iwarp.FaultTaggedKey},
+		"a grant": {iwarp.Hello{Window: 1}, func(x *liar) {
+			x.s.sends([]fabric.SendWR{{Opcode: fabric.OpSend}}, []uint32{8}, func() {})
+			x.told(iwarp.ControlAsk, 1)
+			x.write(control(2, iwarp.ControlGrant, 0), nil)
+			x.write(control(3, iwarp.ControlGrant, 0), nil)
+		}, iwarp.FaultOperation},
+		"a shared receive that was not asked for": {iwarp.Hello{Window: 2, Shared: true}, func(x *liar) {
+			x.s.sends([]fabric.SendWR{{Opcode: fabric.OpSend}}, []uint32{8}, func() {})
+			x.told(iwarp.ControlAsk, 1)
+			x.write(control(2, iwarp.ControlGrant, iwarp.Counts(0, 2)), nil)
+		}, iwarp.FaultOperation},
+		"a shared receive before the ask": {iwarp.Hello{Window: 2, Shared: true}, func(x *liar) {
+			sock := x.stalls(0)
+			x.s.sends([]fabric.SendWR{{Opcode: fabric.OpSend}}, []uint32{8}, func() {})
+			x.write(control(2, iwarp.ControlAck, iwarp.Counts(0, 1)), nil)
+			within(x.t, "it is not refused", x.l.refusing.Load)
+			sock.left.Store(math.MaxInt64)
+			x.l.writable()
+		}, iwarp.FaultOperation},
+		"an ask": {iwarp.Hello{}, func(x *liar) {
+			sock := x.stalls(0)
+			x.write(control(2, iwarp.ControlAsk, 5), nil)
+			x.write(control(3, iwarp.ControlAsk, 6), nil)
+			within(x.t, "it is not refused", x.l.refusing.Load)
+			sock.left.Store(math.MaxInt64)
+			x.l.writable()
+		}, iwarp.FaultOperation},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := *v
+			w.t = t
+			p, s := w.joinedWith(c.hello)
+			x := &liar{peer: p, s: s, l: linkOf(s.qp.(*softnic.QP))}
+			clear(w.room()[:8])
+			before := bytes.Clone(w.mem)
+			c.do(x)
+			p.terminatedWith(c.want)
+			p.Close()
+			s.over()
+			assert.Assert(t, bytes.Equal(w.mem, before))
+		})
+	}
+}

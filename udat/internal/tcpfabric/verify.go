@@ -1,0 +1,183 @@
+package tcpfabric
+
+import (
+	"runtime"
+	"sync/atomic"
+
+	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
+)
+
+// This file decides what a peer may say: it compares each frame with what this end has written to
+// the socket and what is still without an answer. There is one function for each kind of frame; rx
+// calls it before the frame has an effect. Only here do the counts of heard that a peer tells
+// change: so nothing that this end has not written whole can be acknowledged, answered or granted,
+// and nothing twice. docs/tcp.md, "The wire", has the rules.
+//
+// Memory that a frame names (keys, bounds, rights) is checked by softnic, the form of a frame by
+// iwarp.
+
+// wrote reports whether this end has written n of what count counts. If a write is under way, the
+// peer may have got what is not counted yet: then wrote waits for the end of this write, which never
+// blocks.
+func (l *link) wrote(count *atomic.Uint64, n uint64) bool {
+	for count.Load() < n {
+		if !l.sent.writing.Load() {
+			return count.Load() >= n
+		}
+		runtime.Gosched()
+	}
+	return true
+}
+
+// since returns the number whose lower half is the peer's, and which is the first from base on.
+func since(base uint64, lower uint32) uint64 { return base + uint64(lower-uint32(base)) }
+
+// verifyFirst: the first frame of an end of this library is its hello.
+func (x *rx) verifyFirst(l *link) iwarp.Fault {
+	if !x.greeted && l.own != (x.h.Op == iwarp.OpControl && x.h.Control == iwarp.ControlHello) {
+		return iwarp.FaultOpcode
+	}
+	return fine
+}
+
+// verifyOrder: the messages of a queue come in order, and the segments of a message, too.
+func (x *rx) verifyOrder() iwarp.Fault {
+	h := &x.h
+	if h.Op.Tagged() {
+		return fine
+	}
+	want, off := x.queues[h.Op.Queue()]+1, uint64(0)
+	if h.Op.Queue() == iwarp.QueueSend && x.open {
+		want, off = want-1, x.size
+		if h.Op != x.openOp {
+			return iwarp.FaultOpcode
+		}
+	}
+	switch {
+	case h.MSN != want:
+		return iwarp.FaultMSN
+	case uint64(h.MO) != off:
+		return iwarp.FaultMO
+	}
+	return fine
+}
+
+// verifyMessage: a message begins only if the peer was told of a receive for it.
+func (x *rx) verifyMessage(l *link) iwarp.Fault {
+	n := l.heard.messages.Load() + 1
+	if l.own && n > l.sent.limit.Load() {
+		return iwarp.FaultNoBuffer
+	}
+	l.heard.messages.Store(n)
+	return fine
+}
+
+// verifyRead: a read or an atomic comes only if fewer than the depth are without an answer.
+func (x *rx) verifyRead(l *link) iwarp.Fault {
+	n, depth := l.heard.reads.Load()+1, uint64(len(l.tx.pending))
+	if depth == 0 || n > depth && !l.wrote(&l.sent.answers, n-depth) {
+		return iwarp.FaultReadDepth
+	}
+	return fine
+}
+
+// verifyAnswer: an answer belongs to the oldest read or atomic without an answer. It returns that
+// request.
+func (x *rx) verifyAnswer(l *link) (*ask, iwarp.Fault) {
+	h, n := &x.h, l.heard.answered.Load()+1
+	if !l.wrote(&l.sent.reads, n) {
+		return nil, iwarp.FaultOpcode
+	}
+	a := &l.asked[n%uint64(len(l.asked))]
+	length := uint64(h.Payload)
+	switch {
+	case a.atomic != (h.Op == iwarp.OpAtomicResponse):
+		return nil, iwarp.FaultOpcode
+	case a.atomic && h.ID != a.key:
+		return nil, iwarp.FaultOperation
+	case a.atomic:
+		return a, fine
+	case h.Key != a.key:
+		return nil, iwarp.FaultTaggedKey
+	case h.Offset != x.got || length > a.length-x.got || h.Last != (length == a.length-x.got) || length == 0 && !h.Last:
+		return nil, iwarp.FaultTaggedBounds
+	}
+	return a, fine
+}
+
+// verifyExecuted: the peer has executed no request that it has not got, and as many as it said
+// before. A Send and two control messages say so.
+func (x *rx) verifyExecuted(l *link, executed uint32) iwarp.Fault {
+	n := since(l.heard.acked.Load(), executed)
+	if !l.wrote(&l.sent.requests, n) {
+		return iwarp.FaultOperation
+	}
+	l.heard.acked.Store(n)
+	return fine
+}
+
+// verifyLimit: the peer has no more receives than its window, those of a shared queue only for
+// messages that were asked for, and as many as it said before.
+func (x *rx) verifyLimit(l *link, limit uint32) iwarp.Fault {
+	n := since(l.heard.limit.Load(), limit)
+	if n > l.sent.messages.Load()+l.heard.window.Load() || l.heard.shared.Load() && !l.wrote(&l.sent.wanted, n) {
+		return iwarp.FaultOperation
+	}
+	l.heard.limit.Store(n)
+	return fine
+}
+
+// verifyControl checks a control message.
+func (x *rx) verifyControl(l *link) iwarp.Fault {
+	switch h := &x.h; h.Control {
+	case iwarp.ControlHello:
+		return x.verifyHello(l, h.Value)
+	case iwarp.ControlAsk:
+		return x.verifyAsk(l, h.Value)
+	case iwarp.ControlGrant:
+		n := l.heard.grants.Load() + 1
+		if !l.wrote(&l.sent.asks, n) {
+			return iwarp.FaultOperation
+		}
+		defer l.heard.grants.Store(n) // after the limit, which tx compares when there is no ask under way
+	}
+	executed, limit := iwarp.ParseCounts(x.h.Value)
+	if f := x.verifyExecuted(l, executed); f != fine {
+		return f
+	}
+	return x.verifyLimit(l, limit)
+}
+
+// verifyHello: there is one hello.
+func (x *rx) verifyHello(l *link, value uint64) iwarp.Fault {
+	h, err := iwarp.ParseHello(value)
+	switch {
+	case x.greeted:
+		return iwarp.FaultOperation
+	case err != nil:
+		return asFault(err)
+	}
+	l.heard.shared.Store(h.Shared)
+	l.heard.window.Store(uint64(h.Window))
+	l.heard.limit.Store(uint64(h.Limit))
+	l.heard.segment.Store(int64(h.Segment))
+	l.heard.greeted.Store(true)
+	return fine
+}
+
+// mostAsked is how many messages an end may ask receives for: the depth of the longest send queue.
+const mostAsked = 1 << 15
+
+// verifyAsk: the peer asks for messages that it has not sent, for no fewer than before, and only
+// after the answer to its last ask.
+func (x *rx) verifyAsk(l *link, value uint64) iwarp.Fault {
+	messages, asks := l.heard.messages.Load(), l.heard.asks.Load()
+	n := since(messages, uint32(value))
+	if value>>32 != 0 || n == messages || n > messages+mostAsked || n < l.heard.wanted.Load() ||
+		!l.wrote(&l.sent.grants, asks) {
+		return iwarp.FaultOperation
+	}
+	l.heard.wanted.Store(n)
+	l.heard.asks.Store(asks + 1)
+	return fine
+}
