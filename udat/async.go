@@ -30,17 +30,18 @@ func (ia *IA) asyncEvent(ev fabric.AsyncEvent) {
 	switch o := object.(type) {
 	case *EVD:
 		o.hasOverrun()
-		ia.async(nil, &Event{Number: EventAsyncEVDOverflow, Object: o, Reason: ReasonEVDOverflow})
+		ia.async(nil, o.overflowEvent(errOverrun.Err))
 		ia.breakEndpoints(errOverflow,
 			func(ep *EP) bool { return ep.requests.source.evd == o || ep.recvs.source.evd == o })
 	case *EP:
 		switch ev.Kind {
 		case fabric.AsyncQPFatal:
-			ia.async(nil, &Event{Number: EventAsyncEPBroken, EP: o, Object: o, Reason: ReasonEPTransferToError})
 			why := errQueuePair
 			if ev.Err != nil {
 				why = fmt.Errorf("%w: %w", errQueuePair, ev.Err)
 			}
+			ia.async(nil, &Event{Number: EventAsyncEPBroken, EP: o, Object: o, Reason: ReasonEPTransferToError,
+				conn: &connectionData{failure: why}})
 			ia.breakEndpoints(why, func(ep *EP) bool { return ep == o })
 		case fabric.AsyncQPSoftLimit, fabric.AsyncQPHardLimit:
 			o.mu.Lock()
@@ -56,10 +57,12 @@ func (ia *IA) asyncEvent(ev fabric.AsyncEvent) {
 	case *IA:
 		switch ev.Kind {
 		case fabric.AsyncDeviceFatal:
-			ia.async(nil, &Event{Number: EventAsyncIACatastrophic, Object: ia, Reason: ReasonIACatastrophic})
+			ia.async(nil, &Event{Number: EventAsyncIACatastrophic, Object: ia, Reason: ReasonIACatastrophic,
+				conn: &connectionData{failure: errDevice}})
 			ia.breakEndpoints(errDevice, func(*EP) bool { return true })
 		case fabric.AsyncPortError:
-			ia.async(nil, &Event{Number: EventAsyncIACatastrophic, Object: ia, Reason: ReasonIAOther})
+			ia.async(nil, &Event{Number: EventAsyncIACatastrophic, Object: ia, Reason: ReasonIAOther,
+				conn: &connectionData{failure: errPort}})
 		}
 	}
 }
@@ -75,6 +78,7 @@ var (
 	errOverflow  = errors.New("a completion queue of the endpoint has overflowed")
 	errQueuePair = errors.New("the device has reported a failure of the queue pair")
 	errDevice    = errors.New("the device has failed")
+	errPort      = errors.New("the device's port is down")
 )
 
 // breakEndpoints breaks the connections of the endpoints for which match returns true. The

@@ -178,6 +178,7 @@ func (ep *EP) destroy() {
 	ep.requests.mu.Lock()
 	ep.recvs.mu.Lock()
 	ep.dismantle()
+	ep.strip()
 	used := ep.used()
 	ep.recvs.mu.Unlock()
 	ep.requests.mu.Unlock()

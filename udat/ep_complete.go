@@ -84,7 +84,7 @@ func (q *requestQueue) status(en *inflightEntry, s fabric.Status) DTOStatus {
 	switch {
 	case s != fabric.StatusLocalQPOp:
 		return dtoStatus(s)
-	case q.ep.lostRegion(en.lmr):
+	case q.ep.lostRegion(en.lkey):
 		return DTOErrLocalProtection
 	}
 	return DTOErrLocalEP
@@ -98,12 +98,15 @@ func (q *recvQueue) status(en *inflightEntry, s fabric.Status) DTOStatus {
 	switch {
 	case s != fabric.StatusLocalQPOp && s != fabric.StatusGeneral:
 		return dtoStatus(s)
-	case q.ep.lostRegion(en.lmr):
+	case q.ep.lostRegion(en.lkey):
 		return DTOErrLocalProtection
 	}
 	return DTOErrLocalLength
 }
 
-// lostRegion reports whether l, the region of posted work, has been freed, or is no longer in the
-// zone of the endpoint.
-func (ep *EP) lostRegion(l *LMR) bool { return l != nil && (!l.obj.live.Load() || l.pz != ep.pz) }
+// lostRegion reports whether the region of posted work has been freed, or is no longer in the zone
+// of the endpoint. The parameter lkey is the region's context, or 0 if the work has no region.
+func (ep *EP) lostRegion(lkey uint32) bool {
+	l, found := ep.obj.ia.regions.Load(lkey)
+	return lkey != 0 && (!found || l.(*LMR).pz != ep.pz)
+}

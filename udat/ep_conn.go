@@ -298,9 +298,13 @@ func (ep *EP) deactivate(c *connection) {
 	}
 }
 
-// stopTimers stops the timers of an attempt to connect; ep.mu is held.
+// stopTimers stops the timers of an attempt to connect, which is over; ep.mu is held.
 func (ep *EP) stopTimers() {
-	if c := ep.conn.Load(); c != nil && c.notice != nil {
+	c, ia := ep.conn.Load(), ep.obj.ia
+	ia.mu.Lock()
+	delete(ia.unconfirmed, c)
+	ia.mu.Unlock()
+	if c != nil && c.notice != nil {
 		c.notice.Stop()
 	}
 	if ep.timer != nil {

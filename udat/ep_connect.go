@@ -201,7 +201,7 @@ func (ep *EP) accept(op string, call epCause, request fabric.Request, private []
 	ep.request = nil
 	ep.expire(c, ep.obj.ia.acceptWait, errUnconfirmed)
 	ep.obj.ia.mu.Lock()
-	ep.obj.ia.unconfirmed = append(ep.obj.ia.unconfirmed, unconfirmed{ep, c, c.began})
+	ep.obj.ia.unconfirmed[c] = ep
 	ep.obj.ia.mu.Unlock()
 	onAccepted()
 	return nil
@@ -223,18 +223,23 @@ var errCrowded = fmt.Errorf("the initiator has not confirmed the accept within %
 // thinAccepts gives up old unconfirmed accepts to make room for one more. No lock of an endpoint is
 // held.
 func (ia *IA) thinAccepts(now time.Time) {
-	ia.mu.Lock()
-	ia.unconfirmed = slices.DeleteFunc(ia.unconfirmed, func(u unconfirmed) bool {
-		return u.ep.conn.Load() != u.conn || u.ep.exactState() != EPCompletionPending
-	})
+	type unconfirmed struct {
+		conn *connection
+		ep   *EP
+	}
 	var old []unconfirmed
-	for _, u := range ia.unconfirmed[:max(0, len(ia.unconfirmed)+1-maxUnconfirmed)] {
-		if now.Sub(u.since) >= unconfirmedAge {
-			old = append(old, u)
+	ia.mu.Lock()
+	surplus := len(ia.unconfirmed) + 1 - maxUnconfirmed
+	if surplus > 0 {
+		for c, ep := range ia.unconfirmed {
+			if now.Sub(c.began) >= unconfirmedAge {
+				old = append(old, unconfirmed{c, ep})
+			}
 		}
 	}
 	ia.mu.Unlock()
-	for _, u := range old {
+	slices.SortFunc(old, func(a, b unconfirmed) int { return a.conn.began.Compare(b.conn.began) })
+	for _, u := range old[:min(len(old), max(surplus, 0))] {
 		if !u.ep.hasReceived() {
 			u.ep.happened(u.conn, causeTimedOut, fabric.ConnEvent{Err: errCrowded})
 		}

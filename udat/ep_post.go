@@ -136,7 +136,7 @@ func (q *requestQueue) add(ep *EP, o *Op) error {
 	if r.inline && length <= uint64(q.inline) && length > 0 && !q.behindFence() {
 		flags |= fabric.Inline
 	}
-	q.inflight.entry(seq).set(o.Cookie, length, r.dto, entryOf(o.Flags), regionOf(o.IOV))
+	q.inflight.entry(seq).set(o.Cookie, length, r.dto, entryOf(o.Flags), keyOf(o.IOV))
 	// The request is written directly into q.wrs. Fields that the operation does not use are left
 	// as they are, because devices do not read them.
 	wrs := q.wrs[:n+1]
@@ -200,7 +200,7 @@ func (q *requestQueue) addFast(ep *EP, o *Op) bool {
 	if length <= uint64(q.inline) && (!q.fenced || !q.behindFence()) {
 		flags |= fabric.Inline
 	}
-	work.entry(seq).set(o.Cookie, length, dto, entryOf(o.Flags), t.LMR)
+	work.entry(seq).set(o.Cookie, length, dto, entryOf(o.Flags), t.LMR.lkey)
 	q.sges = q.sges[:first+1]
 	q.sges[first] = t.sge()
 	q.wrs = q.wrs[:n+1]

@@ -126,6 +126,18 @@ func (ep *EP) dismantle() {
 	ep.detachStreams()
 }
 
+// strip releases the memory of the queues of an endpoint that has been destroyed, because events
+// that nobody dequeues keep the endpoint itself. All locks of ep are held.
+func (ep *EP) strip() {
+	ep.requests.wrs, ep.requests.sges = nil, nil
+	ep.recvs.wrs, ep.recvs.sges = nil, nil
+	for _, s := range []*source{ep.requests.source, ep.recvs.source} {
+		s.evd.mu.Lock()
+		s.inflight.strip()
+		s.evd.mu.Unlock()
+	}
+}
+
 // sources returns the two objects of type source that represent the queues at their dispatchers;
 // the locks of the queues are not held.
 func (ep *EP) sources() (requests, recvs *source) {

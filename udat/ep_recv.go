@@ -102,7 +102,7 @@ func (q *recvQueue) prepare(ep *EP, iov []LMRTriplet, cookie Cookie, flags Compl
 		return fail(postRecv, InvalidParameter, SubArg2, "%d segments, the limit is %d", len(iov), ep.attr.MaxRecvIOV)
 	}
 	first := len(q.sges)
-	sges, region, err := ep.recvSegments(q.sges, iov)
+	sges, lkey, err := ep.recvSegments(q.sges, iov)
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (q *recvQueue) prepare(ep *EP, iov []LMRTriplet, cookie Cookie, flags Compl
 		}
 	}
 	q.sges = sges
-	work.entry(seq).set(cookie, 0, DTOReceive, entryOf(flags), region)
+	work.entry(seq).set(cookie, 0, DTOReceive, entryOf(flags), lkey)
 	if ep.exactState() != EPConnected {
 		work.saveSGEs(seq, sges[first:]) // Modify may have to post the receive again
 	}
@@ -125,21 +125,24 @@ func (q *recvQueue) prepare(ep *EP, iov []LMRTriplet, cookie Cookie, flags Compl
 	return nil
 }
 
-// recvSegments checks the segments of a receive and appends them to sges. The result region is the
-// region of the first segment that is not empty.
-func (ep *EP) recvSegments(sges []fabric.SGE, iov []LMRTriplet) (_ []fabric.SGE, region *LMR, err error) {
+// recvSegments checks the segments of a receive and appends them to sges. The result lkey is that of
+// keyOf.
+func (ep *EP) recvSegments(sges []fabric.SGE, iov []LMRTriplet) (_ []fabric.SGE, lkey uint32, err error) {
 	most := ep.attr.MaxMessageSize
 	if len(iov) == 1 { // most receives have one segment
 		t := &iov[0]
 		if n := t.SegmentLength; n > 0 && n <= min(most, math.MaxUint32) && t.valid(PrivLocalWrite, ep.pz) {
-			return append(sges, t.sge()), t.LMR, nil
+			return append(sges, t.sge()), t.LMR.lkey, nil
 		}
 	}
 	sges, length, _, err := appendSegments(sges, postRecv, iov, PrivLocalWrite, ep.pz, math.MaxUint64)
 	if err == nil && length > most {
 		err = fail(postRecv, InvalidParameter, SubArg2, "%d bytes, MaxMessageSize is %d", length, most)
 	}
-	return sges, regionOf(iov), err
+	if err != nil {
+		return nil, 0, err
+	}
+	return sges, keyOf(iov), nil
 }
 
 // submit posts the batch; q.mu is held. Without a zone there is no queue pair; then the receives

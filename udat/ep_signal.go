@@ -54,7 +54,7 @@ func (q *requestQueue) mark() {
 	q.suppressed = 0
 	seq := q.inflight.tail
 	q.marked, q.marker = true, seq
-	q.inflight.entry(seq).set(0, 0, DTORDMAWrite, entryInternal, nil)
+	q.inflight.entry(seq).set(0, 0, DTORDMAWrite, entryInternal, 0)
 	q.wrs = append(q.wrs, fabric.SendWR{ID: q.inflight.workID(seq), Opcode: fabric.OpWrite, Flags: fabric.Signaled})
 	q.submit()
 }

@@ -374,6 +374,7 @@ func (e *EVD) destroy() {
 			untaken = append(untaken, ev.CR)
 		}
 	}
+	e.ring = eventRing{} // triggers that nobody takes keep e itself
 	e.mu.Unlock()
 	destroyEach(slices.DeleteFunc(untaken, func(cr Handle) bool {
 		return cr.object().release("evd_free", HandleCR, SubNone, "objects") != nil // the adapter is being closed

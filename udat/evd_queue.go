@@ -2,6 +2,7 @@ package udat
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -175,11 +176,14 @@ func (e *EVD) callerSlot(to []Event) *Event {
 // ringSlot appends an empty event to the ring and returns it. It returns nil if the dispatcher has
 // overflowed and has no room left; e.mu is held.
 func (e *EVD) ringSlot() *Event {
-	if e.ring.n+e.taken+e.reserved >= e.qlen && e.overflow() {
+	if e.full() && e.overflow() {
 		return nil
 	}
 	return e.ring.push()
 }
+
+// full reports whether a further event is an overflow.
+func (e *EVD) full() bool { return e.ring.n+e.taken+e.reserved >= e.qlen }
 
 // overflowRoom is the least number of events that an overflowed dispatcher can hold beyond its
 // length.
@@ -192,7 +196,8 @@ const overflowRoom = 4096
 func (e *EVD) overflow() (full bool) {
 	if !e.overflowed {
 		e.overflowed = true
-		e.obj.ia.async(e, &Event{Number: EventAsyncEVDOverflow, Object: e, Reason: ReasonEVDOverflow})
+		e.obj.ia.async(e, e.overflowEvent(fmt.Errorf("udat: more than the %d events of the dispatcher's queue are queued; "+
+			"dequeue sooner, or enlarge the queue with Resize", e.qlen)))
 	}
 	room := overflowRoom
 	if e.cq != nil {
@@ -201,13 +206,36 @@ func (e *EVD) overflow() (full bool) {
 	return e.ring.n >= e.qlen+room
 }
 
+func (e *EVD) overflowEvent(why error) *Event {
+	return &Event{Number: EventAsyncEVDOverflow, Object: e, Reason: ReasonEVDOverflow, conn: &connectionData{failure: why}}
+}
+
+// lostEvents is the error of the last event of an asynchronous queue that was full. EVD.mu guards n
+// until the event is dequeued; after that n does not change.
+type lostEvents struct{ qlen, n int }
+
+func (l *lostEvents) Error() string {
+	return fmt.Sprintf("udat: the queue of %d events was full, and %d later asynchronous events are lost; "+
+		"dequeue them sooner, or enlarge the queue with Resize", l.qlen, l.n)
+}
+
 // push queues an event; e.mu is held. If notify is true, the event may wake a waiter or trigger the
-// notification object.
+// notification object. An asynchronous event is lost if the queue is full; one more event then says
+// how many are lost.
 func (e *EVD) push(ev *Event, notify bool) {
+	lost := ev.Number&asyncStream != 0 && e.full()
+	if lost && e.lost != nil {
+		e.lost.n++
+		return
+	}
 	slot := e.ringSlot()
 	if slot == nil {
 		ev.freePlace()
 		return
+	}
+	if lost {
+		e.lost = &lostEvents{qlen: e.qlen, n: 1}
+		ev = e.overflowEvent(e.lost)
 	}
 	*slot = *ev
 	slot.EVD = e
@@ -249,6 +277,9 @@ func (e *EVD) take(to []Event, polls int) int {
 func (e *EVD) pop(to *Event) {
 	e.ring.pop(to)
 	to.freePlace()
+	if e.lost != nil && to.conn != nil && to.conn.failure == error(e.lost) {
+		e.lost = nil
+	}
 	if e.ring.n <= e.qlen/2 {
 		e.overflowed = false
 	}

@@ -116,3 +116,20 @@ func CountOf(ia *IA, kind HandleType) int {
 	defer ia.mu.Unlock()
 	return len(ia.objects[kind])
 }
+
+// Lost returns the number of asynchronous events that the queued event of an overflow counts.
+func Lost(e *EVD) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.lost == nil {
+		return 0
+	}
+	return e.lost.n
+}
+
+// Unconfirmed returns the number of accepts that wait for their confirmation.
+func Unconfirmed(ia *IA) int {
+	ia.mu.Lock()
+	defer ia.mu.Unlock()
+	return len(ia.unconfirmed)
+}

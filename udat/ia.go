@@ -48,7 +48,7 @@ func openIA(name string, registered *registeredName, opts []Option) (*IA, error)
 func (o *openOptions) open(name, deviceName string, registered *registeredName) (*IA, error) {
 	ia := &IA{
 		name: name, unname: func() { registry.close(registered) }, settings: o.settings, flusher: newFlusher(),
-		posting: make(map[*EP]struct{}), opened: make(chan struct{}),
+		posting: make(map[*EP]struct{}), unconfirmed: make(map[*connection]*EP), opened: make(chan struct{}),
 	}
 	for k := range ia.objects {
 		ia.objects[k] = make(map[*object]Handle)

@@ -35,22 +35,19 @@ type inflight struct {
 // inflightEntry is the entry of one request or receive in flight.
 type inflightEntry struct {
 	cookie Cookie
-	lmr    *LMR   // region of the first segment that is not empty
 	length uint64 // length in bytes; the serial of a bind
 	rmr    *RMR   // the window of a bind, else nil
+	lkey   uint32 // context of the region of the first segment that is not empty; 0: none
 	op     DTOOperation
 	flags  entryFlags
 
 	segments uint16 // number of segments that saveSGEs has saved for a receive
 }
 
-// set fills in the entry of a data transfer. It skips redundant pointer stores, which would cost a
+// set fills in the entry of a data transfer. It skips a redundant pointer store, which would cost a
 // write barrier.
-func (en *inflightEntry) set(cookie Cookie, length uint64, op DTOOperation, flags entryFlags, l *LMR) {
-	en.cookie, en.length, en.op, en.flags = cookie, length, op, flags
-	if en.lmr != l {
-		en.lmr = l
-	}
+func (en *inflightEntry) set(cookie Cookie, length uint64, op DTOOperation, flags entryFlags, lkey uint32) {
+	en.cookie, en.length, en.op, en.flags, en.lkey = cookie, length, op, flags, lkey
 	if en.rmr != nil {
 		en.rmr = nil
 	}
@@ -132,6 +129,13 @@ func (q *inflight) complete(seq uint32) *inflightEntry {
 // clear forgets all work in flight. Completions of that work are dropped. The poster's lock and the
 // dispatcher's lock are held.
 func (q *inflight) clear() { q.completed, q.freed = q.tail, q.tail }
+
+// strip releases the memory of a ring whose endpoint has been destroyed. The poster's lock and the
+// dispatcher's lock are held.
+func (q *inflight) strip() {
+	q.clear()
+	q.entries, q.segments = nil, nil
+}
 
 // saveSGEs saves the segments of a receive that is posted outside a connection, because Modify may
 // have to post the receive again. It returns the saved segments.

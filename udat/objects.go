@@ -73,7 +73,7 @@ type IA struct {
 	flusher   *flusher
 	poller    poller
 
-	unconfirmed []unconfirmed // accepts, oldest first; some may have ended already
+	unconfirmed map[*connection]*EP // accepts that the initiator has not confirmed yet
 
 	windows windowTable
 	regions sync.Map            // *LMR by lmr_context
@@ -85,13 +85,6 @@ func (ia *IA) object() *object {
 		return nil
 	}
 	return &ia.obj
-}
-
-// unconfirmed is an accept that the initiator has not confirmed yet.
-type unconfirmed struct {
-	ep    *EP
-	conn  *connection
-	since time.Time
 }
 
 // settings are the settings of an adapter, which do not change after Open.
@@ -273,7 +266,8 @@ type EVD struct {
 	unwaitable bool
 	disabled   bool
 	overflowed bool
-	overrun    bool // the completion queue has lost completions
+	lost       *lostEvents // the queued event that reports lost asynchronous events; nil: none
+	overrun    bool        // the completion queue has lost completions
 	dead       bool
 	discard    bool     // the dispatcher is the sink, whose completions make no events
 	after      []func() // reports of failures, to be called after mu is unlocked; empty whenever mu is unlocked

@@ -6,14 +6,15 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// regionOf returns the region of the first segment that is not empty, or nil if all are empty.
-func regionOf(iov []LMRTriplet) *LMR {
+// keyOf returns the context of the region of the first segment that is not empty, or 0 if all are
+// empty.
+func keyOf(iov []LMRTriplet) uint32 {
 	for i := range iov {
 		if iov[i].SegmentLength > 0 {
-			return iov[i].LMR
+			return iov[i].LMR.lkey
 		}
 	}
-	return nil
+	return 0
 }
 
 // appendSegments checks the local segments of iov. It appends them to sges, but not more than limit

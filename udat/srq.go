@@ -89,11 +89,14 @@ func (s *SRQ) growSlots(to int) {
 // Implements: dat_srq_post_recv.
 func (s *SRQ) PostRecv(iov []LMRTriplet, cookie Cookie) error {
 	const op = "srq_post_recv"
-	if s == nil || !s.obj.live.Load() {
-		return badHandle(op, HandleSRQ, s.object())
+	if s == nil {
+		return badHandle(op, HandleSRQ, nil)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !s.obj.live.Load() {
+		return badHandle(op, HandleSRQ, &s.obj)
+	}
 	if len(iov) > s.maxIOV {
 		return fail(op, InvalidParameter, SubArg2, "%d segments, the limit is %d", len(iov), s.maxIOV)
 	}
@@ -315,4 +318,7 @@ func (s *SRQ) Free() error {
 func (s *SRQ) destroy() {
 	closeUnused(s.hw.Close)
 	s.pz.obj.unuse()
+	s.mu.Lock()
+	s.slots, s.free, s.sges = nil, nil, nil // unread events keep s itself
+	s.mu.Unlock()
 }
