@@ -9,7 +9,7 @@ import (
 )
 
 // finisher ends a command on a signal: Ctrl-C, SIGTERM (from systemd, Kubernetes or timeout), or
-// SIGHUP (from a terminal that closes). The field gently is true during a measurement. Then the
+// SIGHUP (from a terminal that closes). The field gently is true once a plan has begun. Then the
 // first signal ends the measurement and keeps the results so far, and the second signal cancels the
 // command. If gently is false, the first signal cancels the command. The command must then return
 // within harshTime, unless the field orderly is true. Once the command is cancelled, the next

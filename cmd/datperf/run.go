@@ -81,11 +81,18 @@ func (a *app) runPlan(cl engine.Client, plan engine.Plan, out *outputs, args []s
 		}
 		defer func() { err = joinErrors(err, stop()) }()
 	}
-	a.finish.gently.Store(true)
 	cl.Finish, cl.Version, cl.Watcher = a.finish.now, buildVersion(), show.watcher()
+	begin := cl.Watcher.Begin
+	cl.Watcher.Begin = func(client, server *result.Facts) { // until then there is nothing to keep
+		a.finish.gently.Store(true)
+		begin(client, server)
+	}
 	doc, err := run(&cl, plan, args)
 	show.close()
-	if doc == nil || err != nil && len(doc.Runs) == 0 {
+	if doc == nil || err != nil && len(doc.Runs) == 0 && (doc.Incomplete == nil || len(doc.Incomplete.Intervals) == 0) {
+		if errors.Is(err, engine.ErrFinished) { // during the first run's setup
+			return errInterrupted
+		}
 		return err
 	}
 	if plan.Repeats > 1 {

@@ -22,7 +22,7 @@ func (k *control) live(warn func(text string)) {
 	if k.conn.RemoteAddr().Network() == "pipe" {
 		return
 	}
-	k.heard.Store(time.Now().UnixNano())
+	k.heard.Store(int64(time.Since(k.begun)))
 	go func() {
 		tick := time.NewTicker(aliveEvery / 2)
 		defer tick.Stop()
@@ -34,7 +34,7 @@ func (k *control) live(warn func(text string)) {
 				return
 			case <-tick.C:
 			}
-			silent := time.Since(time.Unix(0, k.heard.Load()))
+			silent := time.Since(k.begun) - time.Duration(k.heard.Load())
 			if silent > silentTime && warn != nil {
 				warn(fmt.Sprintf("nothing was heard from the %s at %v for %v: it is frozen, or its host or the network is gone; "+
 					"giving up after %v", k.peer, k.conn.RemoteAddr(), silent.Round(time.Second), goneTime))

@@ -3,7 +3,10 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"io/fs"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -129,6 +132,28 @@ func TestIdleGivesWay(t *testing.T) {
 	assert.Assert(t, strings.Contains(m.Text, "this server is full, and the client measured nothing for 5s"), "%+v", m)
 	time.Sleep(idleGrace + time.Second)
 	assert.Equal(t, asks().Kind, msgError) // both measure
+}
+
+// A step of the host's clock must not change a time that datperf measures: no code keeps a time as a
+// number of the wall clock, which time.Since cannot correct.
+func TestMonotonicClock(t *testing.T) {
+	var files []string
+	for _, dir := range []string{"..", "../../../cmd/datperf"} {
+		assert.NilError(t, filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+			if strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
+				files = append(files, path)
+			}
+			return err
+		}))
+	}
+	assert.Assert(t, len(files) > 50)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		assert.NilError(t, err)
+		for _, wall := range []string{"UnixNano()", "UnixMicro()", "UnixMilli()", ".Unix()", "time.Unix(0", "Round(0)"} {
+			assert.Assert(t, !strings.Contains(string(text), wall), "%s: %s", file, wall)
+		}
+	}
 }
 
 // Too many signs of life are an error.

@@ -26,7 +26,7 @@ type Client struct {
 	GID     *result.Knob    // entry of the device's GID table to use; nil: the connection manager's choice
 	CPU     *int            // processor to pin the measuring loop to; may be nil
 	AnyNode bool            // run the loops on any NUMA node, not on the device's
-	Finish  <-chan struct{} // when closed, the plan ends at once and the results so far are kept; may be nil
+	Finish  <-chan struct{} // when closed, after Watcher.Begin, the plan ends and the results so far are kept; may be nil
 	Watcher Watcher
 
 	start  func(context.Context) error // set by RunThreads; called when a case's connections are established; may be nil
@@ -50,6 +50,12 @@ func (cl *Client) Run(ctx context.Context, conn net.Conn, plan Plan) (*result.Do
 			err = context.Cause(ctx)
 		}
 		k.fail(err)
+	}
+	if err != nil {
+		if doc.Incomplete == nil { // no run has failed
+			doc.Incomplete = &result.Incomplete{Planned: len(plan.Cases) * plan.Repeats}
+		}
+		doc.Incomplete.Why = err.Error()
 	}
 	return doc, err
 }
@@ -88,13 +94,17 @@ func (cl *Client) converse(ctx context.Context, k *control, plan Plan, doc *resu
 				return errors.Join(k.send(message{Kind: msgBye}), ErrFinished)
 			}
 			n++
+			doc.Incomplete = &result.Incomplete{Planned: total, Case: &c}
 			run, err := cl.runCase(ctx, ses, c, doc, n, total, repeat+1)
-			if err != nil {
-				return fmt.Errorf("%s: %w", c.Name(), err)
-			}
 			if plan.Repeats > 1 {
 				run.Repeat = repeat + 1
+				doc.Incomplete.Repeat = run.Repeat
 			}
+			if err != nil {
+				doc.Incomplete.Intervals = ses.intervals
+				return fmt.Errorf("%s: %w", c.Name(), err)
+			}
+			doc.Incomplete = nil
 			doc.Runs = append(doc.Runs, run)
 			if f := cl.Watcher.Run; f != nil {
 				f(&doc.Runs[len(doc.Runs)-1])
@@ -109,7 +119,7 @@ func (cl *Client) converse(ctx context.Context, k *control, plan Plan, doc *resu
 }
 
 // ErrFinished is the error of Client.Run if Client.Finish ended the plan early.
-var ErrFinished = errors.New("ended early: results up to then are kept")
+var ErrFinished = errors.New("ended early, by an interrupt: results up to then are kept")
 
 func (cl *Client) runCase(ctx context.Context, ses *session, c result.Case, doc *result.Document, n, of,
 	repeat int) (result.Run, error) {

@@ -121,7 +121,7 @@ type control struct {
 	done  chan struct{}
 	gone  chan struct{} // closed when no more messages will come: the connection is closed, or a message was invalid
 	limit atomic.Int64  // largest message in bytes
-	heard atomic.Int64  // time of the last message, Unix nanoseconds
+	heard atomic.Int64  // when the last message came, in nanoseconds since begun; no step of the wall clock moves it
 
 	begun  time.Time
 	signs  int                   // number of signs of life received; used by the reading goroutine only
@@ -155,7 +155,7 @@ func (k *control) read() {
 				shorten(lines.Bytes()))
 			return
 		}
-		k.heard.Store(time.Now().UnixNano())
+		k.heard.Store(int64(time.Since(k.begun)))
 		if m.Kind == msgAlive {
 			if k.err = k.alive(); k.err != nil {
 				return

@@ -14,31 +14,41 @@ type usage struct {
 	voluntary, involuntary int64
 }
 
-// measureCost starts a measurement of cost. The returned function ends the measurement and returns
-// the cost. Its arguments are the numbers of operations and bytes that were transferred during the
-// measurement.
-func measureCost() func(ops, bytes int64) result.Cost {
-	var m0 runtime.MemStats
-	runtime.ReadMemStats(&m0)
-	u0, t0 := processUsage(), time.Now()
-	return func(ops, bytes int64) result.Cost {
-		wall, u1 := time.Since(t0), processUsage()
-		var m1 runtime.MemStats
-		runtime.ReadMemStats(&m1)
-		user := u1.user - u0.user
-		cpu := user + u1.system - u0.system
-		c := result.Cost{
-			CPU: result.Seconds(cpu), UserCPU: result.Seconds(user), Wall: result.Seconds(wall),
-			Voluntary: u1.voluntary - u0.voluntary, Involuntary: u1.involuntary - u0.involuntary,
-			Allocations: int64(m1.Mallocs - m0.Mallocs), GCs: int64(m1.NumGC - m0.NumGC),
-			GCPause: result.Seconds(m1.PauseTotalNs - m0.PauseTotalNs),
-		}
-		if ops > 0 {
-			c.PerMillion = cpu.Seconds() / float64(ops) * 1e6
-		}
-		if bytes > 0 {
-			c.PerGB = cpu.Seconds() / float64(bytes) * 1e9
-		}
-		return c
+// costMeter measures what the process uses during a run.
+type costMeter struct {
+	heap runtime.MemStats
+	used usage
+	at   time.Time
+}
+
+// start begins the measurement. It stops the process for some microseconds to read the heap's figures,
+// so no operation may be under way.
+func (m *costMeter) start() {
+	runtime.ReadMemStats(&m.heap)
+	m.restart()
+}
+
+// restart leaves out the time and the processor time so far. Operations may be under way.
+func (m *costMeter) restart() { m.used, m.at = processUsage(), time.Now() }
+
+// end returns the cost of the given numbers of operations and bytes.
+func (m *costMeter) end(ops, bytes int64) result.Cost {
+	wall, used := time.Since(m.at), processUsage()
+	var heap runtime.MemStats
+	runtime.ReadMemStats(&heap)
+	user := used.user - m.used.user
+	cpu := user + used.system - m.used.system
+	c := result.Cost{
+		CPU: result.Seconds(cpu), UserCPU: result.Seconds(user), Wall: result.Seconds(wall),
+		Voluntary: used.voluntary - m.used.voluntary, Involuntary: used.involuntary - m.used.involuntary,
+		Allocations: int64(heap.Mallocs - m.heap.Mallocs), GCs: int64(heap.NumGC - m.heap.NumGC),
+		GCPause: result.Seconds(heap.PauseTotalNs - m.heap.PauseTotalNs),
 	}
+	if ops > 0 {
+		c.PerMillion = cpu.Seconds() / float64(ops) * 1e6
+	}
+	if bytes > 0 {
+		c.PerGB = cpu.Seconds() / float64(bytes) * 1e9
+	}
+	return c
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -287,6 +288,28 @@ func TestFinish(t *testing.T) {
 	}
 }
 
+// A client that is told to finish while the server is silent, before the first run measures anything,
+// ends at once, and says so to the server.
+func TestFinishBeforeMeasuring(t *testing.T) {
+	a, b := net.Pipe()
+	finish := make(chan struct{})
+	failed := make(chan error, 1)
+	go func() {
+		cl := &Client{Device: "mem0", Finish: finish}
+		_, err := cl.Run(t.Context(), a, many())
+		failed <- err
+	}()
+	k := newTalk(t, b) // it waits for less time than the client would
+	assert.Equal(t, k.hear().Kind, msgHello)
+	k.say(message{Kind: msgWelcome, Magic: magic, Protocol: Protocol, Facts: raw(result.Facts{Fabric: fabricMem})})
+	assert.Equal(t, k.hear().Kind, msgCase)
+	close(finish)
+	m := k.hear()
+	assert.Equal(t, m.Kind, msgError)
+	assert.Equal(t, m.Text, ErrFinished.Error())
+	assert.Assert(t, errors.Is(<-failed, ErrFinished))
+}
+
 // A server that is told to quit accepts no more clients, but its current client finishes.
 func TestQuit(t *testing.T) {
 	dial, stop := serving(t)
@@ -404,4 +427,39 @@ func TestNoLeaks(t *testing.T) {
 			t.Fatalf("%d goroutines instead of %d:\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
 		}
 	}
+}
+
+// A run that fails keeps the intervals of both ends in the document, which says how many runs were
+// planned and why they are not all in it.
+func TestFailedRunKeepsIntervals(t *testing.T) {
+	dial, stop := serving(t)
+	defer stop()
+	plan := many()
+	plan.Cases[0].Mode, plan.Cases[0].Direction, plan.Repeats = result.Bandwidth, result.Both, 3
+	ctx, cancel := context.WithCancelCause(t.Context())
+	seen := map[string]int{}
+	why := errors.New("stopped by hand")
+	cl := &Client{Device: "mem0", Watcher: Watcher{Interval: func(iv result.Interval) {
+		if seen[iv.End]++; seen[clientEnd] >= 2 && seen[serverEnd] >= 2 {
+			cancel(why)
+		}
+	}}}
+	doc, err := cl.Run(ctx, dial(), plan)
+	assert.Assert(t, errors.Is(err, why), "%v", err)
+	assert.Equal(t, len(doc.Runs), 0)
+	lost := doc.Incomplete
+	assert.Assert(t, lost != nil)
+	assert.Equal(t, lost.String(), "the plan of 3 runs is incomplete: stopped by hand")
+	assert.Equal(t, lost.Repeat, 1)
+	assert.Equal(t, lost.Case.Mode, result.Bandwidth)
+	kept := map[string]int{}
+	for _, iv := range lost.Intervals {
+		kept[iv.End]++
+	}
+	assert.Assert(t, kept[clientEnd] >= 2 && kept[serverEnd] >= 2, "%v", kept)
+	var b bytes.Buffer
+	assert.NilError(t, doc.Write(&b))
+	back, err := result.Parse(b.Bytes())
+	assert.NilError(t, err)
+	assert.Equal(t, len(back.Incomplete.Intervals), len(lost.Intervals))
 }

@@ -9,7 +9,7 @@ import (
 // run runs this end's part of the case and returns the results.
 func (w *worker) run() (end *result.End, err error) {
 	end = &result.End{}
-	stop := measureCost()
+	w.cost.start() // the loops begin anew when the warm-up has ended
 	switch {
 	case w.c.Mode == result.Latency && w.initOps:
 		err = w.ping()
@@ -22,14 +22,12 @@ func (w *worker) run() (end *result.End, err error) {
 	default:
 		err = w.stream()
 	}
-	if err == nil && w.c.Verify {
-		err = w.verifyTargets()
-	}
 	if err != nil {
 		return nil, err
 	}
 	if w.initOps {
 		end.Initiated = w.rec.stream()
+		end.Notes = append(end.Notes, w.missedRate()...)
 	}
 	ops, bytes := w.rec.ops, w.rec.ops*w.rec.size
 	if w.c.Mode == result.Bandwidth && w.c.TwoSided() && w.received > w.c.Warmup {
@@ -41,11 +39,19 @@ func (w *worker) run() (end *result.End, err error) {
 		ops, bytes = ops+n, bytes+n*int64(w.c.Size)
 	}
 	if !w.initOps && end.Received == nil { // a passive end reports its cost per operation of its peer
-		ops = max(w.sh.expect.Load()-w.c.Warmup, 0)
+		ops = w.sh.expect.Load()
+		if w.c.PingPong() {
+			ops = max(ops-w.c.Warmup, 0)
+		} // the target of one-sided operations does not see when the warm-up ends: its cost includes it
 		bytes = ops * int64(w.c.Size)
 	}
+	end.Cost = w.cost.end(ops, bytes)
+	if w.c.Verify {
+		if err := w.verifyTargets(); err != nil {
+			return nil, err
+		}
+	}
 	end.Verified = w.verified
-	end.Cost = stop(ops, bytes)
 	end.Path = w.l.path()
 	if sent := w.expected(); w.c.Lossy() && w.c.Mode == result.Bandwidth && w.c.TwoSided() && sent > 0 {
 		end.Lost = sent - w.received

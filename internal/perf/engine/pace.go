@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"time"
 
 	"github.com/godat/godat/internal/perf/result"
 )
@@ -41,4 +43,16 @@ func (p *pace) advance() {
 	} else {
 		p.at += p.gap
 	}
+}
+
+// missedRate returns a note if an open loop posted its operations more than 5 % later than their
+// schedule demands.
+func (w *worker) missedRate() result.Notes {
+	scheduled := float64(w.rec.due - w.rec.start)
+	if !w.pace.open() || w.rec.waited <= 0 || scheduled > 0.95*(scheduled+float64(w.rec.waited)) {
+		return nil
+	}
+	return result.Notes{fmt.Sprintf("--rate %g was not reached: %.4g operations per second were posted, the last one %v late; "+
+		"the queue was full (--depth), or the peer answered too late", w.c.Rate,
+		w.c.Rate*scheduled/(scheduled+float64(w.rec.waited)), time.Duration(w.rec.waited).Round(time.Microsecond))}
 }

@@ -23,6 +23,7 @@ func (w *worker) ping() error {
 	for ; n < total; n++ {
 		qp := int(n % int64(w.c.QPs))
 		if n == w.c.Warmup {
+			w.cost.start()
 			now := w.now()
 			w.rec.begin(now)
 			if w.c.Duration > 0 {
@@ -44,7 +45,7 @@ func (w *worker) ping() error {
 		now := w.now()
 		w.spin.breathe(now)
 		if n >= w.c.Warmup {
-			w.rec.sample(now-from, now-min(due, from))
+			w.rec.sample(due, from, now)
 			w.rec.tick(now)
 		}
 		if err := w.afterPing(qp); err != nil {
@@ -129,6 +130,9 @@ func (w *worker) pong() error {
 	defer w.spin.begin(w.c)()
 	for n := int64(0); n < w.sh.expect.Load(); n++ {
 		w.spin.breathe(w.now())
+		if n == w.c.Warmup {
+			w.cost.restart()
+		}
 		qp := int(n % int64(w.c.QPs))
 		if w.c.Test == result.Write {
 			if err := w.awaitMark(qp); err != nil {

@@ -9,13 +9,15 @@ import (
 // recorder collects the measurements of an initiator and reports each interval.
 type recorder struct {
 	latency   *samples
-	corrected *samples // latency since the operation was due; open loop only
+	corrected *samples // latency and the time that the operation waited to be posted; open loop only
 	part      *samples // latency in the current interval; nil if latency is not measured
 	pingPong  bool
 	every     int64
 	next      int64 // end of the current interval
 	from      int64
 	start     int64
+	due       int64 // when the last operation was due
+	waited    int64 // how long the last operation waited until it was posted
 	stop      int64 // when the last operation completed
 	ops, told int64
 	size      int64
@@ -38,14 +40,15 @@ func (r *recorder) begin(now int64) {
 	r.start, r.from, r.next = now, now, now+r.every
 }
 
-// sample counts one operation. The parameter ns is the time since the operation was posted. The
-// parameter late is the time since the operation was due.
-func (r *recorder) sample(ns, late int64) {
+// sample counts one operation, which was due, posted and complete at these times. A ping-pong halves
+// its round trip, but not the time that an operation waited from due until posted.
+func (r *recorder) sample(due, posted, complete int64) {
 	r.ops++
-	r.latency.add(ns)
-	r.part.add(ns)
+	r.latency.add(complete - posted)
+	r.part.add(complete - posted)
+	r.due, r.waited = due, max(posted-due, 0)
 	if r.corrected != nil {
-		r.corrected.add(late)
+		r.corrected.add(int64(math.Ceil(float64(complete-posted)/r.div())) + r.waited)
 	}
 }
 
@@ -99,7 +102,7 @@ func (r *recorder) stream() *result.Stream {
 		s.RoundTrip.Curve = nil
 	}
 	if r.corrected != nil {
-		s.Corrected = r.corrected.distribution(r.div())
+		s.Corrected = r.corrected.distribution(1)
 	}
 	s.Fill()
 	return s

@@ -9,15 +9,16 @@ import (
 
 // session is one end of a conversation on a control connection, after the hellos.
 type session struct {
-	ctl     *control
-	chosen  choice
-	counted portCounters    // counters of the chosen device
-	client  bool            // this end is the client
-	cpu     *int            // processor to pin the loop to; may be nil
-	memory  *budget         // budget of the cases of all clients of the server
-	finish  <-chan struct{} // when closed, the run ends and the results so far are kept; may be nil
-	watch   func(result.Interval)
-	start   func(context.Context) error // called when the connections are established; may be nil
+	ctl       *control
+	chosen    choice
+	counted   portCounters    // counters of the chosen device
+	client    bool            // this end is the client
+	cpu       *int            // processor to pin the loop to; may be nil
+	memory    *budget         // budget of the cases of all clients of the server
+	finish    <-chan struct{} // when closed, the run ends and the results so far are kept; may be nil
+	watch     func(result.Interval)
+	intervals []result.Interval           // of both ends in the current run; client only
+	start     func(context.Context) error // called when the connections are established; may be nil
 }
 
 // fit adapts the case to the memory limits and returns its layout. With verification every request
@@ -51,6 +52,7 @@ func (s *session) initiates(c *result.Case) bool {
 }
 
 func (s *session) see(iv result.Interval) {
+	s.intervals = append(s.intervals, iv)
 	if s.watch != nil {
 		s.watch(iv)
 	}

@@ -9,6 +9,25 @@ import (
 	"time"
 )
 
+// connectUnlessFinished is connect, but it ends with ErrFinished when s.finish is closed: an interrupt
+// does not wait for a server that is silent.
+func (s *session) connectUnlessFinished(ctx context.Context, l link, m *meeting) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-s.finish:
+			cancel(ErrFinished)
+		case <-ctx.Done():
+		}
+	}()
+	err := s.connect(ctx, l, m)
+	if err != nil && context.Cause(ctx) == ErrFinished {
+		return s.ctl.fail(ErrFinished)
+	}
+	return err
+}
+
 // connect sets up the connections on the client. If m is not nil, the ends connect by an exchange
 // of addresses: the server sends its address first.
 func (s *session) connect(ctx context.Context, l link, m *meeting) error {

@@ -107,7 +107,7 @@ func (s *streamer) begin() {
 	s.pace.start(s.now())
 	s.allot(c.Warmup)
 	if c.Warmup == 0 {
-		s.measure(s.now())
+		s.measure()
 	}
 }
 
@@ -124,7 +124,9 @@ func (s *streamer) allot(n int64) {
 }
 
 // measure starts the measurement. No request may be in flight.
-func (s *streamer) measure(now int64) {
+func (s *streamer) measure() {
+	s.cost.start()
+	now := s.now()
 	s.measuring = true
 	s.rec.begin(now)
 	s.pace.start(now)
@@ -180,7 +182,11 @@ func (s *streamer) postDue() error {
 		now, qp := s.now(), s.next()
 		s.spin.breathe(now)
 		s.awaits = s.pace.due() <= now
-		if !s.awaits || s.quota[qp] == s.initSeq[qp] || s.pending[qp] == s.c.Depth {
+		full := s.quota[qp] == s.initSeq[qp] || s.pending[qp] == s.c.Depth
+		if s.wakeAt = s.pace.due(); full { // only a completion makes room
+			s.wakeAt = 0
+		}
+		if !s.awaits || full {
 			return nil
 		}
 		at := s.initSeq[qp] % uint64(s.c.Depth)
@@ -208,6 +214,9 @@ func (s *streamer) completion(d *done, now int64) error {
 	if d.recv {
 		if s.received == s.c.Warmup {
 			s.rxFirst = now
+			if !s.initOps {
+				s.cost.restart()
+			}
 		}
 		s.rxLast = now
 		return s.gotMessage(d)
@@ -225,7 +234,7 @@ func (s *streamer) completion(d *done, now int64) error {
 	case !s.measuring:
 	case s.pace.open():
 		at := first % uint64(s.c.Depth)
-		s.rec.sample(now-s.posted[qp][at], now-min(s.due[qp][at], s.posted[qp][at]))
+		s.rec.sample(s.due[qp][at], s.posted[qp][at], now)
 	default:
 		s.rec.ops += int64(d.n)
 	}
@@ -255,10 +264,10 @@ func (s *streamer) advance(now int64) {
 		}
 	}
 	if !s.measuring {
-		s.measure(s.now())
+		s.measure()
 		return
 	}
-	s.over, s.awaits = true, false
+	s.over, s.awaits, s.wakeAt = true, false, 0
 	s.rec.stop = s.lastDone
 	s.rec.end()
 	s.sent(s.initSeq)

@@ -106,6 +106,9 @@ func (w *worker) follow() error {
 	defer w.spin.begin(w.c)()
 	for n := int64(0); n < w.sh.expect.Load(); n++ {
 		w.spin.breathe(w.now())
+		if n == w.c.Warmup {
+			w.cost.restart()
+		}
 		if err := w.transact(int(n % int64(w.c.QPs))); err != nil {
 			if errors.Is(err, errNoMore) {
 				return nil

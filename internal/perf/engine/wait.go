@@ -47,8 +47,8 @@ func (w *worker) waitMore() (int, error) {
 
 func (w *worker) park() (int, error) {
 	timeout := parkTime
-	if w.pace.open() && w.initOps {
-		timeout = max(0, min(timeout, time.Duration(w.pace.due()-w.now())))
+	if w.wakeAt > 0 {
+		timeout = max(0, min(timeout, time.Duration(w.wakeAt-w.now())))
 	}
 	n, err := w.l.wait(w.done, timeout)
 	if err != nil {

@@ -30,6 +30,7 @@ type worker struct {
 	repost   []int // receives to post again, per queue pair
 	rxSlot   []uint64
 	verified int64
+	cost     costMeter
 
 	steps   []result.Step // steps of a transaction
 	stepSeq [2][]uint64   // number of sends and of writes on each queue pair
@@ -37,7 +38,8 @@ type worker struct {
 
 	inbox  []done // messages that have arrived but have not been processed; latency only
 	idle   idleState
-	awaits bool // this end waits for more than completions: for the peer's answer, or to post an operation that is due
+	wakeAt int64 // open loop: when the loop posts the next operation; 0 if it waits for completions only
+	awaits bool  // this end waits for more than completions: for the peer's answer, or to post an operation that is due
 }
 
 type idleState struct {

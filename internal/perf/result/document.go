@@ -27,7 +27,23 @@ type Document struct {
 	Runs    []Run             `json:"runs"`
 	Summary []Summary         `json:"summary,omitempty"` // summaries of repeated cases
 
+	Incomplete *Incomplete `json:"incomplete,omitempty"` // nil: the document has all runs of the plan
+
 	Mesh *Mesh `json:"mesh,omitempty"` // results of datperf mesh
+}
+
+// Incomplete says that a plan ended early.
+type Incomplete struct {
+	Planned   int        `json:"planned_runs"`
+	Why       string     `json:"why"`
+	Case      *Case      `json:"settings,omitempty"`  // the case of the run that failed
+	Repeat    int        `json:"repeat,omitempty"`    // as Run.Repeat
+	Intervals []Interval `json:"intervals,omitempty"` // what both ends had measured in the run that failed
+}
+
+// String returns a sentence without a period.
+func (i *Incomplete) String() string {
+	return fmt.Sprintf("the plan of %s is incomplete: %s", Count(i.Planned, "run"), i.Why)
 }
 
 // NewDocument returns a document without results. The parameter version is that of datperf. The
@@ -260,7 +276,7 @@ func Parse(data []byte) (*Document, error) {
 	if err := json.Unmarshal(data, d); err != nil {
 		return nil, err
 	}
-	if len(d.Runs) == 0 && d.Mesh == nil {
+	if len(d.Runs) == 0 && d.Mesh == nil && d.Incomplete == nil {
 		return nil, errors.New("the document has no runs")
 	}
 	for i := range d.Runs {
