@@ -1,0 +1,157 @@
+//go:build linux
+
+// Command adversary attacks tcp: it speaks its wire by a code of its own, as each of the two ends,
+// and changes one thing at a time of conversations that are legal. The target is another process,
+// which looks after its own memory.
+//
+//	go -C lab build -o ../bin/ ./adversary ./adversary/target
+//	bin/adversary -target bin/target -time 1m
+//	bin/adversary -target bin/target -seed 17 -count 100    # one session again
+package main
+
+import (
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+var (
+	targetFlag = flag.String("target", "bin/target", "the target's programs, separated by commas")
+	timeFlag   = flag.Duration("time", time.Minute, "how long")
+	seedFlag   = flag.Uint64("seed", 0, "the first session; 0: of the clock")
+	countFlag  = flag.Int("count", 0, "so many sessions with this seed, instead of the time")
+	workers    = flag.Int("workers", 2, "sessions at the same time, each with a target of its own")
+	keepGoing  = flag.Bool("keep-going", false, "do not end with the first finding")
+)
+
+// sessionsOfTarget is how many sessions a target has before another one takes its place.
+const sessionsOfTarget = 2000
+
+func main() {
+	flag.Parse()
+	seed := *seedFlag
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano()) / 1000
+	}
+	fmt.Printf("adversary: the first seed is %d\n", seed)
+	c := &campaign{targets: strings.Split(*targetFlag, ","), seed: seed, end: time.Now().Add(*timeFlag)}
+	if *countFlag > 0 {
+		c.same, c.left, c.end = true, *countFlag, time.Now().Add(time.Hour*1000)
+	}
+	c.run(*workers, *keepGoing)
+	fmt.Println(c.summary())
+	for _, o := range c.findings {
+		fmt.Println(o)
+	}
+	if len(c.findings) > 0 {
+		os.Exit(1)
+	}
+}
+
+// campaign is many sessions.
+type campaign struct {
+	targets []string
+	end     time.Time
+
+	mu                                 sync.Mutex
+	seed                               uint64
+	same                               bool // every session has the same seed
+	left                               int  // sessions, if same
+	stop                               bool
+	begun                              time.Time
+	sessions, established, changed     int
+	sent, got, changes, done, failures int
+	findings                           []*outcome
+}
+
+func (c *campaign) next() (seed uint64, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stop || time.Now().After(c.end) || c.same && c.left == 0 {
+		return 0, false
+	}
+	if c.same {
+		c.left--
+		return c.seed, true
+	}
+	c.seed++
+	return c.seed - 1, true
+}
+
+func (c *campaign) add(o *outcome, keepGoing bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sessions++
+	c.sent += o.sent
+	c.got += o.got
+	c.changes += len(o.changes)
+	c.done += o.done
+	c.failures += o.failed
+	if o.established {
+		c.established++
+	}
+	if len(o.changes) > 0 {
+		c.changed++
+	}
+	if o.finding != nil {
+		if len(c.findings) == 0 {
+			fmt.Printf("adversary: the first finding, after %v and %d sessions, is of seed %d\n",
+				time.Since(c.begun).Round(time.Millisecond), c.sessions, o.seed)
+		}
+		c.findings = append(c.findings, o)
+		c.stop = c.stop || !keepGoing
+	}
+}
+
+func (c *campaign) summary() string {
+	return fmt.Sprintf("adversary: %d sessions in %v, %d established, %d with changes; %d frames sent, %d received, "+
+		"%d changes; %d posts done, %d failed; %d findings", c.sessions, time.Since(c.begun).Round(time.Second),
+		c.established, c.changed, c.sent, c.got, c.changes, c.done, c.failures, len(c.findings))
+}
+
+func (c *campaign) run(workers int, keepGoing bool) {
+	c.begun = time.Now()
+	var wg sync.WaitGroup
+	for i := range workers {
+		wg.Go(func() { c.work(i, keepGoing) })
+	}
+	wg.Wait()
+}
+
+// work has sessions, one after the other, with targets that take turns.
+func (c *campaign) work(turn int, keepGoing bool) {
+	listener, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		c.add(&outcome{finding: err}, false)
+		return
+	}
+	defer listener.Close()
+	for ; ; turn++ {
+		argv := []string{c.targets[turn%len(c.targets)], []string{"none", "sums"}[turn%2]}
+		t, err := start(argv...)
+		if err != nil {
+			c.add(&outcome{finding: err}, false)
+			return
+		}
+		for range sessionsOfTarget {
+			seed, ok := c.next()
+			if !ok {
+				t.stop()
+				return
+			}
+			o := session(t, listener, seed)
+			if o.finding != nil {
+				o.finding = fmt.Errorf("%v: %w", argv, o.finding)
+			}
+			c.add(o, keepGoing)
+			if o.finding != nil {
+				break
+			}
+		}
+		t.stop()
+	}
+}

@@ -1,0 +1,45 @@
+package pattern
+
+import "encoding/binary"
+
+// Private returns the private data of a request of the session with this seed.
+func Private(seed uint64) []byte { return binary.BigEndian.AppendUint64([]byte(prefix), seed) }
+
+// SeedOf returns the seed in private data that Private has made.
+func SeedOf(private []byte) (seed uint64, ok bool) {
+	if len(private) != len(prefix)+8 || string(private[:len(prefix)]) != prefix {
+		return 0, false
+	}
+	return binary.BigEndian.Uint64(private[len(prefix):]), true
+}
+
+const prefix = "adversary"
+
+// Grant is a region of the target.
+type Grant struct {
+	Name    string
+	Key     uint32
+	Address uint64
+	Length  uint64
+	// Read, Write and Atomic say what the peer may do; all false: nothing.
+	Read, Write, Atomic bool
+}
+
+// Hello is what the target says when it is ready.
+type Hello struct {
+	Port   uint16
+	Grants []Grant
+}
+
+// Report is what the target says about a session, after its end.
+type Report struct {
+	Findings    []string // what the target has seen that must not be
+	Established bool
+	Posted      int
+	Done        int // completions with success
+	Failed      int // with an error
+	End         string
+	HeapKB      int
+	Files       int
+	Goroutines  int
+}
