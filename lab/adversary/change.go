@@ -2,52 +2,83 @@
 
 package main
 
+// The kinds of changes. A session has some of them.
+const (
+	changeNumber = iota
+	changeControl
+	changeBit
+	changeRepeat
+	changeOld
+	changeOmission
+	changeOrder
+	changeSize
+	changeStray
+	changeDamage
+	changePlace
+	changeLie
+	changeKinds
+)
+
+// choose chooses the kinds of changes of this session.
+func (p *peer) choose() {
+	n := 1 + p.rnd.IntN(3)
+	if p.rnd.IntN(4) == 0 {
+		n = changeKinds
+	}
+	for range n {
+		p.enabled[p.rnd.IntN(changeKinds)] = true
+	}
+}
+
 // changed returns what one change makes of a legal frame.
 func (p *peer) changed(f *frame) []*frame {
 	legal := f
 	f = f.clone()
-	switch p.rnd.IntN(16) {
-	case 0, 1, 2:
+	kind := p.rnd.IntN(changeKinds)
+	for !p.enabled[kind] {
+		kind = p.rnd.IntN(changeKinds)
+	}
+	switch kind {
+	case changeNumber:
 		p.number(f)
-	case 3:
+	case changeControl:
 		at := 2 + p.rnd.IntN(2)
 		f.bytes[at] ^= 1 << p.rnd.IntN(8)
 		p.change("bits of byte %d", at)
-	case 4:
+	case changeBit:
 		at := p.rnd.IntN(min(f.head, len(f.bytes)))
 		f.bytes[at] ^= 1 << p.rnd.IntN(8)
 		p.change("a bit of header byte %d", at)
-	case 5:
+	case changeRepeat:
 		p.change("repeat")
 		return []*frame{legal, legal}
-	case 6, 7, 8:
+	case changeOld:
 		if g := p.old(); g != nil {
 			p.change("an old frame again: %v", g)
 			return []*frame{legal, g}
 		}
-	case 9:
+	case changeOmission:
 		p.change("omission of %v", f)
 		return nil
-	case 10:
+	case changeOrder:
 		if p.held == nil {
 			p.change("later: %v", f)
 			p.held = f
 			return nil
 		}
-	case 11:
+	case changeSize:
 		p.resize(f)
-	case 12:
+	case changeStray:
 		p.change("another frame before it")
 		return []*frame{p.stray(), legal}
-	case 13:
+	case changeDamage:
 		p.damage(f)
-	case 14:
+	case changePlace:
 		p.elsewhere(f)
-	case 15:
+	case changeLie:
 		if p.own {
 			return []*frame{p.lie(), legal}
 		}
-		p.number(f)
 	}
 	return []*frame{f}
 }

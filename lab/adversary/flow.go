@@ -14,6 +14,7 @@ type flow struct {
 	acked    uint64 // of these, as many as the target has acknowledged
 	unacked  []request
 	ignoring bool // "not ready" was sent: all requests are ignored
+	readied  bool // "ready" was sent
 	waiting  bool // "not ready" has come
 }
 
@@ -103,8 +104,7 @@ func (p *peer) controlled(f *frame) error {
 			for _, f := range r.frames {
 				if f.op() == opSend || f.op() == opSendSE {
 					f = f.clone()
-					f.set(wordField, p.executed)
-					p.told = p.executed
+					f.set(wordField, p.word())
 				}
 				if err := p.emit(f); err != nil {
 					return err
@@ -112,7 +112,7 @@ func (p *peer) controlled(f *frame) error {
 			}
 		}
 	case controlResume:
-		p.ignoring = false
+		p.ignoring, p.readied = false, false
 	}
 	return nil
 }
@@ -129,13 +129,20 @@ func (p *peer) request(frames ...*frame) error {
 	return nil
 }
 
+// word returns the acknowledgement for a send.
+func (p *peer) word() uint64 {
+	p.told = max(p.told, p.executed)
+	return p.told & (1<<32 - 1)
+}
+
 // may reports whether a request may be sent now.
 func (p *peer) may() bool { return !p.waiting && len(p.unacked) < 64 }
 
 // flowStep does what the flow of messages asks for, or nothing.
 func (p *peer) flowStep() error {
 	switch {
-	case p.ignoring && p.rnd.IntN(3) == 0:
+	case p.ignoring && !p.readied && p.rnd.IntN(3) == 0:
+		p.readied = true
 		return p.control(controlReady, p.executed)
 	case !p.ignoring && p.executed > p.told:
 		p.told = p.executed
@@ -149,12 +156,15 @@ func (p *peer) lie() *frame {
 	p.controls++
 	switch p.rnd.IntN(6) {
 	case 0, 1: // early
-		v := p.executed + 1 + uint64(p.rnd.IntN(64))
+		v := p.executed + 1 + uint64(p.rnd.IntN([]int{3, 30, 160}[p.rnd.IntN(3)]))
 		p.change("early acknowledgement: %d, not %d", v, p.executed)
-		p.executed, p.told = v, v
+		p.told = v
 		return controlFrame(p.controls, controlAck, v)
 	case 2, 3: // late
-		v := p.told + uint64(p.rnd.IntN(int(min(p.executed-p.told, 8))+1))
+		v := p.told
+		if p.executed > p.told {
+			v += uint64(p.rnd.IntN(int(min(p.executed-p.told, 8)) + 1))
+		}
 		p.change("not ready for request %d, after %d", v+1, p.executed)
 		p.executed, p.told, p.ignoring = v, v, true
 		return controlFrame(p.controls, controlNotReady, v)

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/godat/godat/lab/adversary/pattern"
 )
 
 var (
@@ -25,6 +27,7 @@ var (
 	seedFlag   = flag.Uint64("seed", 0, "the first session; 0: of the clock")
 	countFlag  = flag.Int("count", 0, "so many sessions with this seed, instead of the time")
 	workers    = flag.Int("workers", 2, "sessions at the same time, each with a target of its own")
+	theme      = flag.Int("theme", -1, "only sessions with this theme, 0 to 7: see package pattern")
 	keepGoing  = flag.Bool("keep-going", false, "do not end with the first finding")
 )
 
@@ -78,8 +81,10 @@ func (c *campaign) next() (seed uint64, ok bool) {
 		c.left--
 		return c.seed, true
 	}
-	c.seed++
-	return c.seed - 1, true
+	for c.seed++; *theme >= 0 && c.seed%pattern.Themes != uint64(*theme); {
+		c.seed++
+	}
+	return c.seed, true
 }
 
 func (c *campaign) add(o *outcome, keepGoing bool) {

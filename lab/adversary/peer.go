@@ -41,6 +41,8 @@ type peer struct {
 	goneErr error         // why, once gone is closed
 
 	chance  float64 // of a change, for each frame
+	enabled [changeKinds]bool
+	weights [stepKinds]int
 	changes []string
 	paused  int // steps without reading
 	pauses  int // the most steps of a pause
@@ -59,6 +61,7 @@ const (
 	historyLength = 64
 	writeLimit    = 3 * time.Second
 	readLimit     = 20 * time.Second
+	drainLimit    = time.Second
 )
 
 func (p *peer) note(format string, args ...any) {
@@ -148,7 +151,9 @@ func (p *peer) wait(d time.Duration) error {
 	defer timer.Stop()
 	arrived := p.arrived
 	if p.paused > 0 {
-		p.paused--
+		if p.paused--; p.paused == 0 {
+			p.grow()
+		}
 		arrived = nil
 	}
 	for {
@@ -170,6 +175,13 @@ func (p *peer) wait(d time.Duration) error {
 	}
 }
 
+// grow ends the time of a small receive buffer: TCP takes little at a time with one.
+func (p *peer) grow() {
+	if tcp, ok := p.conn.(*net.TCPConn); ok {
+		tcp.SetReadBuffer(1 << 20)
+	}
+}
+
 func (p *peer) handle(f *frame) error {
 	p.note("<- %v", f)
 	p.got++
@@ -180,7 +192,7 @@ func (p *peer) handle(f *frame) error {
 func (p *peer) converse(steps int) error {
 	for range steps {
 		d := time.Duration(0)
-		if p.rnd.IntN(6) == 0 || p.paused > 0 {
+		if p.rnd.IntN(3) == 0 || p.paused > 0 {
 			d = time.Duration(p.rnd.IntN(400)) * time.Microsecond
 		}
 		if err := p.wait(d); err != nil {
@@ -202,15 +214,15 @@ func (p *peer) leave() error {
 		SetLinger(int) error
 		CloseWrite() error
 	})
-	switch p.rnd.IntN(5) {
-	case 0: // abrupt
+	switch p.rnd.IntN(8) {
+	case 0, 1, 2, 3: // abrupt
 		if tcp != nil {
 			tcp.SetLinger(0)
 		}
 		return nil
-	case 1:
+	case 4:
 		p.put(terminate(0x0207))
-	case 2:
+	case 5:
 		if p.held != nil {
 			p.put(p.held)
 		}
@@ -225,9 +237,17 @@ func (p *peer) leave() error {
 		return err
 	}
 	p.paused = 0
-	for end := time.Now().Add(readLimit); time.Now().Before(end); {
+	p.grow()
+	begun, latest, got := time.Now(), time.Now(), p.got
+	for time.Since(latest) < readLimit {
 		if err := p.wait(10 * time.Millisecond); err != nil {
 			return err
+		}
+		if p.got > got {
+			latest, got = time.Now(), p.got
+			if time.Since(begun) > drainLimit { // it has much to say
+				return nil
+			}
 		}
 	}
 	return finding("the target does not end its stream %v after the end of this one", readLimit)

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/godat/godat/lab/adversary/pattern"
@@ -43,6 +44,17 @@ func session(c *child, listener *net.TCPListener, seed uint64) *outcome {
 	p.chance = []float64{0, 0.003, 0.01, 0.03, 0.1, 0.3}[rnd.IntN(6)]
 	p.pauses = pick(0, 0, 20, 200)
 	steps := pick(10, 100, 400, 1500)
+	p.choose()
+	buffer := pick(4096, 4096, 65536, 1<<20)
+	switch pattern.ThemeOf(seed) {
+	case pattern.Slow:
+		p.pauses, buffer = pick(20, 200, 400), pick(16384, 65536)
+		if p.enabled[changeLie] = true; rnd.IntN(2) == 0 {
+			p.enabled = [changeKinds]bool{changeLie: true}
+		}
+	case pattern.Answers:
+		p.enabled[changeLie], p.enabled[changeOld] = true, true
+	}
 	o := &outcome{seed: seed}
 	port, passive := 0, rnd.IntN(3) == 0
 	if passive {
@@ -51,7 +63,7 @@ func session(c *child, listener *net.TCPListener, seed uint64) *outcome {
 	if o.finding = c.begin(seed, port); o.finding != nil {
 		return o
 	}
-	err := p.meet(listener, passive, int(c.Port), pick(4096, 4096, 65536, 1<<20))
+	err := p.meet(listener, passive, int(c.Port), buffer)
 	if err == nil {
 		err = p.converse(steps)
 	}
@@ -87,15 +99,19 @@ func (p *peer) meet(listener *net.TCPListener, passive bool, port, buffer int) e
 		}
 		tcp = conn
 	} else {
-		conn, err := net.DialTCP("tcp", nil, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
+		d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error { // before TCP says how large it is
+			return c.Control(func(fd uintptr) { syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, buffer) })
+		}}
+		conn, err := d.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
 			return finding("connect: %v", err)
 		}
-		tcp = conn
+		tcp = conn.(*net.TCPConn)
 	}
 	p.conn = tcp
 	tcp.SetReadBuffer(buffer)
 	p.own = p.rnd.IntN(5) > 0
+	p.weigh()
 	s := setup{flags: flagEnhanced, revision: 2, length: -1, enhanced: true, private: pattern.Private(p.seed)}
 	p.in, p.out = 1+p.rnd.IntN(4), 1+p.rnd.IntN(4)
 	if p.rnd.IntN(3) == 0 {
@@ -145,6 +161,7 @@ func (p *peer) initiate(r *bufio.Reader, s *setup) (*setup, error) {
 	if err := p.raw(p.setupBytes(s)); err != nil {
 		return nil, err
 	}
+	p.conn.SetReadDeadline(time.Now().Add(p.patience()))
 	theirs, err := readSetup(r, true)
 	if err != nil {
 		return nil, err
@@ -173,6 +190,14 @@ func (p *peer) respond(r *bufio.Reader, s *setup) (*setup, error) {
 		return nil, errors.New("rejected")
 	}
 	return theirs, p.raw(p.setupBytes(s))
+}
+
+// patience is how long the target may take for an answer: after a change there need be none.
+func (p *peer) patience() time.Duration {
+	if p.honest() {
+		return readLimit
+	}
+	return time.Duration(p.rnd.IntN(200)) * time.Millisecond
 }
 
 // setupBytes encodes this end's part of the set-up, perhaps with a change.

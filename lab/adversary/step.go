@@ -4,31 +4,75 @@ package main
 
 import "github.com/godat/godat/lab/adversary/pattern"
 
+// The kinds of steps. How often each is taken differs from session to session.
+const (
+	stepAnswer = iota
+	stepFlow
+	stepSend
+	stepWrite
+	stepRead
+	stepAtomic
+	stepPause
+	stepLie
+	stepKinds
+)
+
+// weigh chooses how often each kind of step is taken.
+func (p *peer) weigh() {
+	for i := range p.weights {
+		p.weights[i] = []int{0, 1, 3, 10}[p.rnd.IntN(4)]
+	}
+	p.weights[stepAnswer] += 2
+	p.weights[stepFlow] += 2
+	p.weights[stepPause] = p.rnd.IntN(2)
+	switch pattern.ThemeOf(p.seed) {
+	case pattern.Slow:
+		p.weights[stepPause] = 3
+	case pattern.Remote:
+		p.weights[stepWrite] += 5
+		p.weights[stepRead] += 5
+	}
+	if p.chance == 0 || !p.own || !p.enabled[changeLie] {
+		p.weights[stepLie] = 0
+	}
+}
+
 // step sends the next frames of the conversation: one of those that are legal now.
 func (p *peer) step() error {
-	switch n := p.rnd.IntN(40); {
-	case n < 12:
+	sum := 0
+	for _, w := range p.weights {
+		sum += w
+	}
+	n, kind := p.rnd.IntN(sum), 0
+	for n >= p.weights[kind] {
+		n -= p.weights[kind]
+		kind++
+	}
+	switch kind {
+	case stepAnswer:
 		if len(p.asked) > 0 {
 			return p.emit(p.nextAnswer())
 		}
-	case n < 22:
+	case stepFlow:
 		if p.own {
 			return p.flowStep()
 		}
-	case n < 25:
+	case stepSend:
 		return p.stepSend()
-	case n < 28:
+	case stepWrite:
 		return p.stepWrite()
-	case n < 30:
+	case stepRead:
 		return p.stepRead()
-	case n < 31:
+	case stepAtomic:
 		return p.stepAtomic()
-	case n < 32:
+	case stepPause:
 		if p.paused == 0 {
 			p.paused = p.rnd.IntN(p.pauses + 1)
 		}
-	case n < 34 && p.own && p.rnd.Float64() < p.chance*4:
-		return p.put(p.lie())
+	case stepLie:
+		if p.rnd.Float64() < p.chance*4 {
+			return p.put(p.lie())
+		}
 	}
 	return nil
 }
@@ -63,13 +107,12 @@ func (p *peer) stepSend() error {
 		if k > 1 && p.rnd.IntN(5) == 0 {
 			k = 1 + p.rnd.IntN(k-1)
 		}
-		word := uint32(p.executed)
-		if op == opSendImm || op == opSendSEImm {
-			word = 0xE3E3E3E3
-		} else if !p.own {
+		word := uint32(0xE3E3E3E3)
+		switch {
+		case !p.own:
 			word = 0
-		} else {
-			p.told = p.executed
+		case op == opSend || op == opSendSE:
+			word = uint32(p.word())
 		}
 		last := done+k == n
 		frames = append(frames, untagged(op, last, word, 0, p.sends, uint32(done), nil, foreign(k)))

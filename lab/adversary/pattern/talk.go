@@ -15,6 +15,21 @@ func SeedOf(private []byte) (seed uint64, ok bool) {
 
 const prefix = "adversary"
 
+// Theme is what a session is mostly about: both ends know it by the seed.
+type Theme uint64
+
+// The themes.
+const (
+	Slow     Theme = iota // the target posts more than TCP takes, the adversary reads late
+	Answers               // the target reads, its queue is short
+	Receives              // the target's receives come late
+	Remote                // the adversary writes and reads
+	Themes   = 8          // sessions with the other four have none
+)
+
+// ThemeOf returns the theme of a session.
+func ThemeOf(seed uint64) Theme { return Theme(seed % Themes) }
+
 // Grant is a region of the target.
 type Grant struct {
 	Name    string

@@ -17,7 +17,7 @@ const (
 	guardSize  = 4096
 	roomSize   = 128 << 10
 	smallSize  = 64 << 10
-	slots      = 64       // requests in flight, and receives
+	slots      = 128      // requests in flight, and receives
 	slotSize   = 80 << 10 // the largest message of the target
 	recvSize   = 64 << 10
 	windowSize = 16 << 10

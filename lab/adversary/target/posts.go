@@ -72,7 +72,7 @@ func (s *session) posted(err error, kind int, p post) {
 // postRequest posts a request of a random kind.
 func (s *session) postRequest() {
 	n := s.rnd.IntN(s.largest + 1)
-	if s.rnd.IntN(3) == 0 {
+	if s.rnd.IntN(s.smallOf) == 0 {
 		n = s.rnd.IntN(min(s.largest, 200) + 1)
 	}
 	flags := udat.CompletionDefault
@@ -83,8 +83,8 @@ func (s *session) postRequest() {
 	if s.rnd.IntN(10) == 0 {
 		flags |= udat.CompletionBarrierFence
 	}
-	if kind := s.rnd.IntN(10); kind >= 7 {
-		s.postSink(kind, p, flags)
+	if s.rnd.IntN(20) < s.sinkBias {
+		s.postSink(p, flags)
 		return
 	}
 	s.postSource(p, flags)
@@ -139,7 +139,7 @@ func (s *session) postSource(p post, flags udat.CompletionFlags) {
 }
 
 // postSink posts a request whose answer goes to memory.
-func (s *session) postSink(kind int, p post, flags udat.CompletionFlags) {
+func (s *session) postSink(p post, flags udat.CompletionFlags) {
 	at, ok := s.take(ofSinks)
 	if !ok {
 		return
@@ -151,11 +151,11 @@ func (s *session) postSink(kind int, p post, flags udat.CompletionFlags) {
 	remote := udat.RMRTriplet{RMRContext: 7, TargetAddress: 1 << 40, SegmentLength: uint64(p.size)}
 	s.cookie++
 	var err error
-	switch {
-	case kind == 9 && s.rnd.IntN(2) == 0:
+	switch s.rnd.IntN(6) {
+	case 0:
 		p.kind, p.size, remote.SegmentLength = udat.DTOFetchAdd, 8, 8
 		err = s.ep.PostFetchAdd(1, s.arena.sinks.lmr.Triplet(from, 8), s.cookie, remote, flags)
-	case kind == 9:
+	case 1:
 		p.kind, p.size, remote.SegmentLength = udat.DTOCmpSwap, 8, 8
 		err = s.ep.PostCmpSwap(1, 2, s.arena.sinks.lmr.Triplet(from, 8), s.cookie, remote, flags)
 	default:

@@ -49,7 +49,9 @@ type session struct {
 	cookie          udat.Cookie
 	free            [3][]int // slots of sources, sinks, receives
 	largest         int
+	smallOf         int // one of so many requests is small
 	receiveBias     int
+	sinkBias        int // of 20 requests, so many are reads and atomics
 
 	connected, over bool
 	left            int // actions until the target disconnects
@@ -72,11 +74,21 @@ func (t *target) begin(seed uint64) *session {
 	s := &session{target: t, seed: seed, rnd: rand.New(rand.NewPCG(seed, 2)), report: make(chan *pattern.Report, 1),
 		posts: map[udat.Cookie]post{}}
 	pick := func(of ...int) int { return of[s.rnd.IntN(len(of))] }
-	s.recvs, s.requests = pick(1, 2, 4, 16, 64), pick(1, 2, 4, 8, 8, 16, 64)
+	s.recvs, s.requests = pick(1, 2, 4, 16, 64), pick(1, 2, 4, 8, 8, 16, slots)
 	s.largest = pick(64, 300, 3000, 20000, 60000, 60000, slotSize)
+	s.smallOf = 3
 	s.receiveBias = pick(1, 3, 10)
+	s.sinkBias = pick(1, 6, 6, 12, 18)
 	s.left = pick(20, 100, 400, 2000)
 	in, out := pick(1, 2, 4, 16), pick(1, 1, 2, 2, 4, 16)
+	switch pattern.ThemeOf(seed) {
+	case pattern.Slow:
+		s.requests, s.largest, s.smallOf, s.sinkBias, s.left = slots, slotSize, 10, pick(0, 6), 2000
+	case pattern.Answers:
+		s.requests, s.largest, s.sinkBias, out = pick(2, 4, 8), pick(64, 300, 3000), 12, pick(1, 2, 3)
+	case pattern.Receives:
+		s.receiveBias = 1
+	}
 	attr := &udat.EPAttr{MaxRecvDTOs: s.recvs, MaxRequestDTOs: s.requests, MaxRDMAReadIn: in, MaxRDMAReadOut: out}
 	if s.rnd.IntN(4) == 0 {
 		s.srq = must(t.ia.CreateSRQ(t.arena.pz, udat.SRQAttr{MaxRecvDTOs: s.recvs, MaxRecvIOV: 1}))
