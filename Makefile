@@ -118,6 +118,14 @@ faults: ## provoke faults on every fabric, under checked traffic: docs/reliabili
 	@ci/deps.sh
 	@ci/faults.sh $(if $(LONG),--long)
 
+.PHONY: adversary
+adversary: ## attack tcp for an hour with a peer of its own code, in each build of the target (ADVERSARY='-time 8h')
+	go -C lab build -o ../bin/ ./adversary
+	go -C lab build -o ../bin/adversary-target ./adversary/target
+	go -C lab build -o ../bin/adversary-target-portable -tags portablesocket ./adversary/target
+	go -C lab build -o ../bin/adversary-target-race -race ./adversary/target
+	bin/adversary -target bin/adversary-target,bin/adversary-target-portable,bin/adversary-target-race $(or $(ADVERSARY),-time 1h)
+
 # Each target that parses what a peer or a file says, with the seeds in its test.
 fuzz: ## a minute of fuzzing for each target that parses foreign bytes (FUZZTIME=10m for longer)
 	@set -e; git grep -h --full-name -l '^func Fuzz' -- '*_test.go' | while read -r file; do \

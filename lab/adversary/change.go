@@ -237,6 +237,7 @@ func (p *peer) stray() *frame {
 
 // someCount returns a count that might fit somewhere.
 func (p *peer) someCount() uint64 {
-	all := []uint64{p.executed, p.told, p.posted, p.acked, p.executed + 1, p.executed - 1, 0, 1, 1<<64 - 1, hello}
+	all := []uint64{p.executed, p.told, p.posted, p.acked, p.executed + 1, p.executed - 1, p.counts(), p.messages, 0, 1, 1<<64 - 1,
+		helloVersion | 65535<<16}
 	return all[p.rnd.IntN(len(all))]
 }

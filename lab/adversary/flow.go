@@ -2,125 +2,157 @@
 
 package main
 
-// flow is the part of the model that only two ends of this library have: acknowledgements, and what
-// happens to a send without a receive.
+// flow is the part of the model that only two ends of this library have: acknowledgements, and the
+// receives that a sender waits for. docs/tcp.md, "The wire", has its rules.
 type flow struct {
 	most     int    // the largest segment that the target takes
-	controls uint32 // number of the latest control message
-	theirs   uint32 // of the target
+	controls uint32 // the number of the latest control message
+
+	// This end executes the target's requests, and has receives for its messages.
 	executed uint64 // requests of the target that are executed
 	told     uint64 // of these, as many as the target knows
-	posted   uint64 // requests of this end
-	acked    uint64 // of these, as many as the target has acknowledged
-	unacked  []request
-	ignoring bool // "not ready" was sent: all requests are ignored
-	readied  bool // "ready" was sent
-	waiting  bool // "not ready" has come
+	shared   bool
+	window   uint64
+	limit    uint64 // the number of the last message that the target may send
+	limitOut uint64 // as the target knows it
+	owes     bool   // the target has asked, and has no grant yet
+	wanted   uint64 // what it has asked for
+
+	// The same of the target.
+	posted      uint64 // requests of this end
+	acked       uint64 // of these, as many as the target has acknowledged
+	theirShared bool
+	theirWindow uint64
+	theirLimit  uint64
+	asking      bool
+	sought      uint64 // the last message that this end has asked a receive for
+	messages    uint64 // of this end
+	heard       uint64 // messages of the target
 }
 
-// request is a request of this end that is not acknowledged.
-type request struct {
-	frames []*frame
-	end    uint64 // posted, with it
-}
-
+// The control messages.
 const (
 	controlHello = iota
 	controlAck
-	controlNotReady
-	controlReady
-	controlResume
+	controlAsk
+	controlGrant
 )
 
-const hello = 1<<56 | 65535<<16
+const helloVersion = 2 << 56
+
+// greet sends this end's hello.
+func (p *peer) greet() error {
+	p.window = []uint64{1, 2, 4, 16, 300}[p.rnd.IntN(5)]
+	flags := uint64(0)
+	if p.shared = p.rnd.IntN(3) == 0; p.shared {
+		p.window, flags = 16, 1<<48
+	} else {
+		p.limit = uint64(p.rnd.IntN(int(p.window) + 1))
+	}
+	p.limitOut = p.limit
+	segment := uint64(1096 + p.rnd.IntN(65536-1096))
+	return p.control(controlHello, helloVersion|flags|p.window<<32|segment<<16|p.limit)
+}
 
 func (p *peer) control(kind byte, value uint64) error {
 	p.controls++
 	return p.emit(controlFrame(p.controls, kind, value))
 }
 
+// counts returns the value of an acknowledgement or a grant.
+func (p *peer) counts() uint64 {
+	p.told, p.limitOut = max(p.told, p.executed), max(p.limitOut, p.limit)
+	return p.told<<32 | p.limitOut&(1<<32-1)
+}
+
+// word returns the acknowledgement for a send.
+func (p *peer) word() uint32 {
+	p.told = max(p.told, p.executed)
+	return uint32(p.told)
+}
+
 // executedOne counts a request of the target.
-func (p *peer) executedOne() {
-	p.executed++
+func (p *peer) executedOne() { p.executed++ }
+
+// message checks that the target may send the message that begins.
+func (p *peer) begins() error {
+	p.heard++
+	if p.own && p.honest() && p.heard > p.limitOut {
+		return finding("message %d of the target, the limit is %d", p.heard, p.limitOut)
+	}
+	return nil
 }
 
-// incoming sees each frame of the target first, and says whether it is to be ignored.
-func (p *peer) incoming(f *frame) (skip bool, err error) {
-	op := f.op()
-	if p.own && (op == opSend || op == opSendSE) {
-		if err := p.acknowledged(p.acked + uint64(uint32(f.get(wordField))-uint32(p.acked))); err != nil {
-			return false, err
-		}
+// incoming takes the acknowledgement of a send.
+func (p *peer) incoming(f *frame) error {
+	if op := f.op(); p.own && (op == opSend || op == opSendSE) {
+		return p.acknowledged(uint32(f.get(wordField)))
 	}
-	if op == opControl || op == opReadResponse || op == opAtomicResponse || op == opTerminate {
-		return false, nil
-	}
-	if p.ignoring {
-		return true, nil
-	}
-	if p.own && !p.open && (op >= opSend && op <= opSendSEInv || op >= opImmediate && op <= opImmediateSE ||
-		op == opSendImm || op == opSendSEImm) && p.rnd.IntN(12) == 0 {
-		p.ignoring = true
-		p.told = p.executed
-		return true, p.control(controlNotReady, p.executed)
-	}
-	return false, nil
+	return nil
 }
 
-func (p *peer) acknowledged(n uint64) error {
-	if n < p.acked || n > p.posted {
+// since returns the number with this lower half that follows base.
+func since(base uint64, lower uint32) uint64 { return base + uint64(lower-uint32(base)) }
+
+func (p *peer) acknowledged(lower uint32) error {
+	n := since(p.acked, lower)
+	if n > p.posted {
 		if p.honest() {
 			return finding("the target acknowledges %d requests of %d, after %d", n, p.posted, p.acked)
 		}
 		return nil
 	}
 	p.acked = n
-	for len(p.unacked) > 0 && p.unacked[0].end <= n {
-		p.unacked = p.unacked[1:]
+	return nil
+}
+
+// limited takes the target's limit.
+func (p *peer) limited(lower uint32) error {
+	n := since(p.theirLimit, lower)
+	if n > p.messages+p.theirWindow || p.theirShared && n > p.sought {
+		if p.honest() {
+			return finding("the target's limit is %d after %d messages, its window %d, asked for %d", n, p.messages,
+				p.theirWindow, p.sought)
+		}
+		return nil
 	}
+	p.theirLimit = n
 	return nil
 }
 
 func (p *peer) controlled(f *frame) error {
 	value := f.get(field{24, 8})
-	p.theirs++
 	switch f.bytes[20] {
 	case controlHello:
-		p.most = min(int(uint16(value>>16)), 65535)
-	case controlAck:
-		return p.acknowledged(value)
-	case controlNotReady:
-		p.waiting = true
-		return p.acknowledged(value)
-	case controlReady:
-		if !p.waiting {
-			return nil
+		p.most = int(uint16(value >> 16))
+		p.theirShared, p.theirWindow, p.theirLimit = value>>48&1 != 0, value>>32&0xFFFF, value&0xFFFF
+		if value>>56 != 2 || p.most < 1096 || p.theirLimit > p.theirWindow || p.theirShared && p.theirLimit > 0 {
+			return finding("a hello of the target: %x", value)
 		}
-		p.waiting = false
-		if err := p.control(controlResume, p.acked); err != nil {
-			return err
+		return nil
+	case controlAsk:
+		n := since(p.heard, uint32(value))
+		if p.honest() && (p.owes || n == p.heard || n < p.wanted || n > p.heard+1<<15) {
+			return finding("the target asks for message %d after %d; before it was %d, without an answer: %t", n, p.heard,
+				p.wanted, p.owes)
 		}
-		for _, r := range p.unacked {
-			for _, f := range r.frames {
-				if f.op() == opSend || f.op() == opSendSE {
-					f = f.clone()
-					f.set(wordField, p.word())
-				}
-				if err := p.emit(f); err != nil {
-					return err
-				}
-			}
+		p.owes, p.wanted = true, n
+		return nil
+	case controlGrant:
+		if p.honest() && !p.asking {
+			return finding("a grant of the target without an ask")
 		}
-	case controlResume:
-		p.ignoring, p.readied = false, false
+		p.asking = false
 	}
-	return nil
+	if err := p.acknowledged(uint32(value >> 32)); err != nil {
+		return err
+	}
+	return p.limited(uint32(value))
 }
 
 // request sends the frames of a request.
 func (p *peer) request(frames ...*frame) error {
 	p.posted++
-	p.unacked = append(p.unacked, request{frames, p.posted})
 	for _, f := range frames {
 		if err := p.emit(f); err != nil {
 			return err
@@ -129,24 +161,30 @@ func (p *peer) request(frames ...*frame) error {
 	return nil
 }
 
-// word returns the acknowledgement for a send.
-func (p *peer) word() uint64 {
-	p.told = max(p.told, p.executed)
-	return p.told & (1<<32 - 1)
+// may reports whether a request may be sent now that has so many messages.
+func (p *peer) may(messages uint64) bool {
+	return p.posted-p.acked < 64 && (!p.own || p.messages+messages <= p.theirLimit)
 }
-
-// may reports whether a request may be sent now.
-func (p *peer) may() bool { return !p.waiting && len(p.unacked) < 64 }
 
 // flowStep does what the flow of messages asks for, or nothing.
 func (p *peer) flowStep() error {
+	most := p.heard + p.window
+	if p.shared {
+		most = min(most, p.wanted)
+	}
+	if p.limit < most && p.rnd.IntN(3) > 0 { // receives are posted
+		p.limit += 1 + p.rnd.Uint64N(most-p.limit)
+	}
 	switch {
-	case p.ignoring && !p.readied && p.rnd.IntN(3) == 0:
-		p.readied = true
-		return p.control(controlReady, p.executed)
-	case !p.ignoring && p.executed > p.told:
-		p.told = p.executed
-		return p.control(controlAck, p.executed)
+	case p.owes:
+		p.owes = false
+		return p.control(controlGrant, p.counts())
+	case p.executed > p.told || p.limit > p.limitOut:
+		return p.control(controlAck, p.counts())
+	case !p.asking && p.messages == p.theirLimit && p.rnd.IntN(3) == 0:
+		p.asking = true
+		p.sought = max(p.sought, p.messages+1+p.rnd.Uint64N(40))
+		return p.control(controlAsk, p.sought&(1<<32-1))
 	}
 	return nil
 }
@@ -154,25 +192,38 @@ func (p *peer) flowStep() error {
 // lie returns a frame that says what is not so about the flow of messages.
 func (p *peer) lie() *frame {
 	p.controls++
-	switch p.rnd.IntN(6) {
-	case 0, 1: // early
-		v := p.executed + 1 + uint64(p.rnd.IntN([]int{3, 30, 160}[p.rnd.IntN(3)]))
-		p.change("early acknowledgement: %d, not %d", v, p.executed)
-		p.told = v
-		return controlFrame(p.controls, controlAck, v)
-	case 2, 3: // late
-		v := p.told
-		if p.executed > p.told {
-			v += uint64(p.rnd.IntN(int(min(p.executed-p.told, 8)) + 1))
-		}
-		p.change("not ready for request %d, after %d", v+1, p.executed)
-		p.executed, p.told, p.ignoring = v, v, true
-		return controlFrame(p.controls, controlNotReady, v)
+	more := uint64(1 + p.rnd.IntN([]int{3, 30, 160, 1 << 31}[p.rnd.IntN(4)]))
+	pair := func(executed, limit uint64) uint64 { return executed<<32 | limit&(1<<32-1) }
+	kind := byte(controlAck + 2*p.rnd.IntN(2))
+	switch p.rnd.IntN(10) {
+	case 0, 1, 2:
+		p.change("early acknowledgement of %d, after %d", p.executed+more, p.executed)
+		p.told = p.executed + more
+		return controlFrame(p.controls, controlAck, pair(p.told, p.limitOut))
+	case 3:
+		p.change("late acknowledgement: %d less than %d", more, p.told)
+		return controlFrame(p.controls, kind, pair(p.told-more, p.limitOut))
 	case 4:
-		p.change("ready out of order")
-		return controlFrame(p.controls, controlReady, p.executed)
+		p.change("a limit too high: %d more than %d", more, p.heard+p.window)
+		p.limitOut = p.heard + p.window + more
+		return controlFrame(p.controls, kind, pair(p.told, p.limitOut))
+	case 5:
+		p.change("a limit that falls: %d less than %d", more, p.limitOut)
+		return controlFrame(p.controls, kind, pair(p.told, p.limitOut-more))
+	case 6:
+		p.change("a grant, owed: %t", p.owes)
+		p.owes = false
+		return controlFrame(p.controls, controlGrant, p.counts())
+	case 7:
+		p.change("an ask, asking: %t, for %d after %d", p.asking, p.messages+more, p.sought)
+		p.asking, p.sought = true, p.messages+more
+		return controlFrame(p.controls, controlAsk, p.sought&(1<<32-1))
+	case 8:
+		n := p.messages - uint64(p.rnd.IntN(3))
+		p.change("an ask for %d, of %d messages", n, p.messages)
+		return controlFrame(p.controls, controlAsk, n&(1<<32-1))
 	default:
-		p.change("resume out of order")
-		return controlFrame(p.controls, controlResume, p.acked)
+		p.change("a hello again")
+		return controlFrame(p.controls, controlHello, helloVersion|p.window<<32|65535<<16)
 	}
 }

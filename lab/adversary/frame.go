@@ -263,6 +263,7 @@ const (
 	flagReject   = 0x20
 	flagEnhanced = 0x10
 	flagOwn      = 0x04 // of a request
+	flagVersion  = 0x08
 	flagOwnBack  = 0x02 // of a reply
 )
 

@@ -4,9 +4,8 @@
 // and changes one thing at a time of conversations that are legal. The target is another process,
 // which looks after its own memory.
 //
-//	go -C lab build -o ../bin/ ./adversary ./adversary/target
-//	bin/adversary -target bin/target -time 1m
-//	bin/adversary -target bin/target -seed 17 -count 100    # one session again
+//	make adversary ADVERSARY='-time 1m'
+//	bin/adversary -target bin/adversary-target -seed 17 -count 100    # one session again
 package main
 
 import (
@@ -22,7 +21,7 @@ import (
 )
 
 var (
-	targetFlag = flag.String("target", "bin/target", "the target's programs, separated by commas")
+	targetFlag = flag.String("target", "bin/adversary-target", "the target's programs, separated by commas")
 	timeFlag   = flag.Duration("time", time.Minute, "how long")
 	seedFlag   = flag.Uint64("seed", 0, "the first session; 0: of the clock")
 	countFlag  = flag.Int("count", 0, "so many sessions with this seed, instead of the time")
@@ -43,7 +42,7 @@ func main() {
 	fmt.Printf("adversary: the first seed is %d\n", seed)
 	c := &campaign{targets: strings.Split(*targetFlag, ","), seed: seed, end: time.Now().Add(*timeFlag)}
 	if *countFlag > 0 {
-		c.same, c.left, c.end = true, *countFlag, time.Now().Add(time.Hour*1000)
+		c.same, c.left, c.end = true, *countFlag, time.Time{}
 	}
 	c.run(*workers, *keepGoing)
 	fmt.Println(c.summary())
@@ -58,12 +57,12 @@ func main() {
 // campaign is many sessions.
 type campaign struct {
 	targets []string
-	end     time.Time
+	end     time.Time // of the campaign; zero: after left sessions
 
 	mu                                 sync.Mutex
 	seed                               uint64
 	same                               bool // every session has the same seed
-	left                               int  // sessions, if same
+	left                               int  // sessions
 	stop                               bool
 	begun                              time.Time
 	sessions, established, changed     int
@@ -74,11 +73,11 @@ type campaign struct {
 func (c *campaign) next() (seed uint64, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.stop || time.Now().After(c.end) || c.same && c.left == 0 {
+	if c.stop || c.end.IsZero() && c.left == 0 || !c.end.IsZero() && time.Now().After(c.end) {
 		return 0, false
 	}
+	c.left--
 	if c.same {
-		c.left--
 		return c.seed, true
 	}
 	for c.seed++; *theme >= 0 && c.seed%pattern.Themes != uint64(*theme); {

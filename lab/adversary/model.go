@@ -43,7 +43,7 @@ func (p *peer) receive(f *frame) error {
 	if err := p.content(f); err != nil {
 		return err
 	}
-	if skip, err := p.incoming(f); skip || err != nil {
+	if err := p.incoming(f); err != nil {
 		return err
 	}
 	switch op := f.op(); op {
@@ -113,6 +113,11 @@ func (p *peer) delivered(f *frame) error {
 		return finding("a send has the number %d and the offset %d, want %d and %d", number, off, want, p.offset)
 	}
 	p.theirSends = number
+	if !p.open {
+		if err := p.begins(); err != nil {
+			return err
+		}
+	}
 	p.offset += len(f.payload())
 	p.open = !last
 	if last {

@@ -146,7 +146,7 @@ func (p *peer) meet(listener *net.TCPListener, passive bool, port, buffer int) e
 	tcp.SetReadDeadline(time.Time{})
 	go p.listen()
 	if p.own {
-		return p.control(controlHello, hello)
+		return p.greet()
 	}
 	if !passive { // the initiator sends first
 		return p.emit(tagged(opWrite, true, 0, 0, nil))
@@ -156,7 +156,7 @@ func (p *peer) meet(listener *net.TCPListener, passive bool, port, buffer int) e
 
 func (p *peer) initiate(r *bufio.Reader, s *setup) (*setup, error) {
 	if p.own {
-		s.flags |= flagOwn
+		s.flags |= flagOwn | flagVersion
 	}
 	if err := p.raw(p.setupBytes(s)); err != nil {
 		return nil, err
@@ -181,8 +181,10 @@ func (p *peer) respond(r *bufio.Reader, s *setup) (*setup, error) {
 		return nil, err
 	}
 	s.reply = true
+	p.in, p.out = min(p.in, int(theirs.out)), min(p.out, int(theirs.in))
+	s.in, s.out = uint16(p.in), uint16(p.out)
 	if p.own {
-		s.flags |= flagOwnBack
+		s.flags |= flagOwnBack | flagVersion
 	}
 	if p.rnd.IntN(20) == 0 {
 		s.flags |= flagReject

@@ -91,7 +91,7 @@ func (p *peer) size(most int) int {
 }
 
 func (p *peer) stepSend() error {
-	if !p.may() {
+	if !p.may(1) && !p.overrun() {
 		return nil
 	}
 	ops := []int{opSend, opSendSE, opSend, opSend}
@@ -100,6 +100,7 @@ func (p *peer) stepSend() error {
 	}
 	op := ops[p.rnd.IntN(len(ops))]
 	p.sends++
+	p.messages++
 	var frames []*frame
 	n := p.size(60000)
 	for done := 0; ; {
@@ -112,7 +113,7 @@ func (p *peer) stepSend() error {
 		case !p.own:
 			word = 0
 		case op == opSend || op == opSendSE:
-			word = uint32(p.word())
+			word = p.word()
 		}
 		last := done+k == n
 		frames = append(frames, untagged(op, last, word, 0, p.sends, uint32(done), nil, foreign(k)))
@@ -136,7 +137,8 @@ func (p *peer) target(may func(*pattern.Grant) bool, most int) (key uint32, at u
 }
 
 func (p *peer) stepWrite() error {
-	if !p.may() {
+	withImmediate := p.own && p.rnd.IntN(3) == 0
+	if withImmediate && !p.may(1) || !p.may(0) {
 		return nil
 	}
 	key, at, n := p.target(func(g *pattern.Grant) bool { return g.Write }, 64<<10)
@@ -152,15 +154,16 @@ func (p *peer) stepWrite() error {
 			break
 		}
 	}
-	if err := p.request(frames...); err != nil || !p.own || p.rnd.IntN(3) > 0 {
+	if err := p.request(frames...); err != nil || !withImmediate {
 		return err
 	}
 	p.sends++
+	p.messages++
 	return p.request(immediate(opImmediate+p.rnd.IntN(2), p.sends, immediateValue(0xE2E2E2E2)))
 }
 
 func (p *peer) stepRead() error {
-	if !p.may() || len(p.reads) >= p.out {
+	if !p.may(0) || len(p.reads) >= p.out {
 		return nil
 	}
 	key, at, n := p.target(func(g *pattern.Grant) bool { return g.Read }, 128<<10)
@@ -172,7 +175,7 @@ func (p *peer) stepRead() error {
 }
 
 func (p *peer) stepAtomic() error {
-	if !p.own || !p.may() || len(p.reads) >= p.out {
+	if !p.own || !p.may(0) || len(p.reads) >= p.out {
 		return nil
 	}
 	g := &p.grants[0] // the room
@@ -182,4 +185,13 @@ func (p *peer) stepAtomic() error {
 	p.reads = append(p.reads, a)
 	at := g.Address + uint64(p.rnd.IntN(int(g.Length/8)))*8
 	return p.request(atomic(p.requests, uint32(p.rnd.IntN(2)*2), a.key, g.Key, at, 0, 1))
+}
+
+// overrun is the change that a message is sent without a receive of the target.
+func (p *peer) overrun() bool {
+	if !p.own || !p.enabled[changeLie] || p.rnd.Float64() >= p.chance/4 {
+		return false
+	}
+	p.change("message %d beyond the limit %d", p.messages+1, p.theirLimit)
+	return true
 }
