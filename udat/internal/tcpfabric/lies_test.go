@@ -19,7 +19,7 @@ type liar struct {
 	l *link
 }
 
-// posted are the requests of the victim's end, and told how far its socket has taken them.
+// progress is how far a request of the victim's end has come.
 type progress struct {
 	posted fabric.Opcode
 	most   int64 // bytes that the socket takes; 0: none
@@ -85,7 +85,6 @@ func (x *liar) stalls(most int64) (sock *stalls) {
 // before its grant. An answer that comes twice changes nothing, even if its request's place is used
 // again.
 func TestLiesTwice(t *testing.T) {
-	v := newVictim(t)
 	read := fabric.SendWR{Opcode: fabric.OpRead}
 	for name, c := range map[string]struct {
 		hello iwarp.Hello
@@ -138,17 +137,16 @@ func TestLiesTwice(t *testing.T) {
 		}, iwarp.FaultOperation},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := *v
-			w.t = t
-			p, s := w.joinedWith(c.hello)
+			v := newVictim(t)
+			p, s := v.joinedWith(c.hello)
 			x := &liar{peer: p, s: s, l: linkOf(s.qp.(*softnic.QP))}
-			clear(w.room()[:8])
-			before := bytes.Clone(w.mem)
+			clear(v.room()[:8])
+			before := bytes.Clone(v.mem)
 			c.do(x)
 			p.terminatedWith(c.want)
 			p.Close()
 			s.over()
-			assert.Assert(t, bytes.Equal(w.mem, before))
+			assert.Assert(t, bytes.Equal(v.mem, before))
 		})
 	}
 }
