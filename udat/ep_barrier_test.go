@@ -29,7 +29,8 @@ func TestBindIsBarrier(t *testing.T) {
 			assert.NilError(t, b.ep.PostSend(b.iov(0, 4), 3, 0))
 			completion(t, a.recv, 1)
 			old, remote = remote, udat.RMRTriplet{
-				RMRContext: binary.BigEndian.Uint32(a.get(0, 4)), TargetAddress: part.VirtualAddress, SegmentLength: 128,
+				RMRContext: binary.BigEndian.Uint32(a.get(0, 4)), TargetAddress: l.RMRTriplet(i*128, 1).TargetAddress,
+				SegmentLength: 128,
 			}
 			want := a.put(1024, 128, byte(i))
 			assert.NilError(t, a.ep.PostRDMAWrite(a.iov(1024, 128), 4, remote, 0))

@@ -30,7 +30,7 @@ func Open(name string, opts ...Option) (*IA, error) {
 
 func openIA(name string, registered *registeredName, opts []Option) (*IA, error) {
 	o := openOptions{
-		asyncQLen: 64, fabric: fabric.Options{RNRRetry: 7, Retry: fabric.DefaultRetry},
+		asyncQLen: 64, fabric: fabric.Options{RNRRetry: 7, Retry: fabric.DefaultRetry, HideAddresses: true},
 		settings: settings{spin: spinDefault, processors: processors, pollEvery: pollInterval, acceptWait: acceptWait,
 			keepAlive: keepAliveDefault},
 	}

@@ -127,6 +127,7 @@ func (ia *IA) register(op string, l *LMR, pz *PZ, priv MemPriv) (_ *LMR, err err
 	}
 	l.mr, l.pz, l.priv = mr, pz, priv
 	l.lkey, l.addr = mr.LKey(), uint64(uintptr(unsafe.Pointer(unsafe.SliceData(l.buf))))
+	l.remote = mr.RemoteAddr()
 	ia.regions.Store(l.lkey, l)
 	if err := ia.adopt(op, &l.obj, l, HandleLMR, nil); err != nil {
 		ia.regions.Delete(l.lkey)
@@ -221,12 +222,16 @@ func (l *LMR) Triplet(off, n int) LMRTriplet {
 	return LMRTriplet{LMR: l, VirtualAddress: l.addr + uint64(off), SegmentLength: uint64(n)}
 }
 
-// RMRTriplet returns a triplet for a peer, for n bytes of the region at offset off.
+// RMRTriplet returns a triplet for a peer, for n bytes of the region at offset off. On the devices
+// tcp and mem0 the target address is not that of the memory: it tells a peer nothing of where this
+// process has its memory. [WithVirtualAddresses] changes that.
 //
 // Extension. It is part of dat_lmr_create.
 func (l *LMR) RMRTriplet(off, n int) RMRTriplet {
-	t := l.Triplet(off, n)
-	return RMRTriplet{RMRContext: l.RMRContext(), TargetAddress: t.VirtualAddress, SegmentLength: t.SegmentLength}
+	if l == nil {
+		return RMRTriplet{SegmentLength: uint64(n)}
+	}
+	return RMRTriplet{RMRContext: l.RMRContext(), TargetAddress: l.remote + uint64(off), SegmentLength: uint64(n)}
 }
 
 // Free deregisters the memory. It returns InvalidState while an RMR is bound to the region.

@@ -82,8 +82,8 @@ func TestLMR(t *testing.T) {
 		rule.Proves(t, "LMR-QUERY-01", "LMR-CREATE-07")
 		tr := l.Triplet(8, 16)
 		assert.Equal(t, tr, udat.LMRTriplet{LMR: l, VirtualAddress: addr + 8, SegmentLength: 16})
-		assert.Equal(t, l.RMRTriplet(8, 16), udat.RMRTriplet{RMRContext: l.RMRContext(), TargetAddress: addr + 8,
-			SegmentLength: 16})
+		assert.Equal(t, l.RMRTriplet(8, 16), udat.RMRTriplet{RMRContext: l.RMRContext(),
+			TargetAddress: l.RMRTriplet(0, 1).TargetAddress + 8, SegmentLength: 16})
 		assert.Assert(t, addr > 1<<32, "an address that needs 64 bits")
 		copy(buf, "from the heap")
 		assert.NilError(t, a.ep.PostRDMAWrite([]udat.LMRTriplet{l.Triplet(0, 13)}, 1, b.mem.RMRTriplet(0, 13), 0))
@@ -399,5 +399,27 @@ func TestLMRSync(t *testing.T) {
 			}
 		}
 		rule.Proves(t, "LMR-SYNC-01", "LMR-SYNC-04", "LMR-SYNC-05")
+	})
+}
+
+// TestTargetAddresses: on a device in software no triplet for a peer has an address of memory, nor
+// the distance between two regions, unless the program asks for it. Words stay aligned.
+func TestTargetAddresses(t *testing.T) {
+	onSoftware(t, func(t *testing.T, dev string) {
+		for _, virtual := range []bool{false, true} {
+			s := setup{}
+			if virtual {
+				s.opts = []udat.Option{udat.WithVirtualAddresses()}
+			}
+			e := newEnd(t, dev, s)
+			var shifts [2]uint64
+			for i := range shifts {
+				l := e.lmr(4096, udat.PrivAll)
+				shifts[i] = l.RMRTriplet(0, 1).TargetAddress - l.Triplet(0, 1).VirtualAddress
+				assert.Equal(t, shifts[i]%8, uint64(0))
+			}
+			assert.Equal(t, shifts[0] == 0 && shifts[1] == 0, virtual)
+			assert.Equal(t, shifts[0] == shifts[1], virtual)
+		}
 	})
 }

@@ -84,7 +84,7 @@ func (w *world) bind(t *rapid.T) {
 	}
 	isOK(t, err)
 	o.bind = &mBind{window: win, to: mWindow{off: off, n: n, priv: priv}}
-	o.bind.to.remote = udat.RMRTriplet{RMRContext: context, TargetAddress: triplet.VirtualAddress,
+	o.bind.to.remote = udat.RMRTriplet{RMRContext: context, TargetAddress: win.rmr.RMRTriplet().TargetAddress,
 		SegmentLength: uint64(n)}
 	if ep.state == udat.EPDisconnected {
 		ep.complete(o, udat.DTOErrFlushed).rules += " EPST-53 RMR-BIND-08"

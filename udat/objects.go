@@ -120,7 +120,8 @@ type LMR struct {
 	pz     *PZ
 	mr     fabric.MR
 	buf    []byte
-	addr   uint64
+	addr   uint64 // of buf
+	remote uint64 // of buf, for peers
 	priv   MemPriv
 	lkey   uint32
 	kind   MemType

@@ -223,6 +223,34 @@ func WithChecksums(on bool) Option {
 	}
 }
 
+// WithBufferMemory sets how many bytes of memory the device tcp may use for connections with data
+// that waits for the peer: parts of messages, and what the peer does not read. When they are used
+// up, the connection that has waited longest is broken. The default is 256 MiB, the least 1 MiB. On
+// other devices Open returns ErrModelNotSupported.
+//
+// Extension.
+func WithBufferMemory(bytes int) Option {
+	return func(o *openOptions) error {
+		if bytes < 1<<20 {
+			return fail("ia_open", InvalidParameter, SubArg2, "buffer memory is %d bytes, must be at least 1 MiB", bytes)
+		}
+		o.fabric.BufferMemory = bytes
+		return nil
+	}
+}
+
+// WithVirtualAddresses makes the target address of an RMRTriplet that of the memory on every device,
+// for programs that compute it from a pointer, as C programs do. It tells each peer where this
+// process has its memory. Without it the devices tcp and mem0 use other addresses.
+//
+// Extension.
+func WithVirtualAddresses() Option {
+	return func(o *openOptions) error {
+		o.fabric.HideAddresses = false
+		return nil
+	}
+}
+
 // WithSpin sets the longest time for which a blocked EVD.Wait polls before it parks. It can be up
 // to a second; the default is 50 microseconds, and 0 disables polling. Each dispatcher measures
 // whether polling makes its waits shorter. If it does not, only some of the waits poll: at first 1

@@ -44,8 +44,7 @@ func (r *RMR) RMRTriplet() RMRTriplet {
 		return RMRTriplet{}
 	}
 	b := r.binding()
-	return RMRTriplet{RMRContext: b.context, TargetAddress: b.triplet.VirtualAddress,
-		SegmentLength: b.triplet.SegmentLength}
+	return RMRTriplet{RMRContext: b.context, TargetAddress: b.target(), SegmentLength: b.triplet.SegmentLength}
 }
 
 // RMRParam describes a window. Triplet, Privileges and Context are those of the latest Bind that

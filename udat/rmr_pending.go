@@ -146,6 +146,14 @@ func (r *RMR) invalidated(context uint32) {
 	}
 }
 
+// target returns the address of the bound memory for peers.
+func (b *binding) target() uint64 {
+	if b.region == nil {
+		return 0
+	}
+	return b.triplet.VirtualAddress - b.region.addr + b.region.remote
+}
+
 // local converts t, which names a part of the bound memory, to a triplet that names the same memory
 // as a part of the region.
 func (r *RMR) local(t RMRTriplet) (LMRTriplet, error) {
@@ -154,7 +162,7 @@ func (r *RMR) local(t RMRTriplet) (LMRTriplet, error) {
 		return LMRTriplet{}, err
 	}
 	b := r.binding()
-	off := t.TargetAddress - b.triplet.VirtualAddress
+	off := t.TargetAddress - b.target()
 	switch {
 	case b.region == nil:
 		return LMRTriplet{}, fail(op, InvalidState, SubNone, "the window is not bound")
@@ -166,9 +174,9 @@ func (r *RMR) local(t RMRTriplet) (LMRTriplet, error) {
 			b.context)
 	case off > b.triplet.SegmentLength || t.SegmentLength > b.triplet.SegmentLength-off:
 		return LMRTriplet{}, fail(op, InvalidParameter, SubArg2, "[0x%x, +%d) is not inside the binding [0x%x, +%d)",
-			t.TargetAddress, t.SegmentLength, b.triplet.VirtualAddress, b.triplet.SegmentLength)
+			t.TargetAddress, t.SegmentLength, b.target(), b.triplet.SegmentLength)
 	}
-	return LMRTriplet{LMR: b.region, VirtualAddress: t.TargetAddress, SegmentLength: t.SegmentLength}, nil
+	return LMRTriplet{LMR: b.region, VirtualAddress: b.triplet.VirtualAddress + off, SegmentLength: t.SegmentLength}, nil
 }
 
 func (t *windowTable) add(context uint32, r *RMR) {

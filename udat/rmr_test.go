@@ -74,7 +74,7 @@ func TestRMR(t *testing.T) {
 		assert.NilError(t, b.ep.PostSend(b.iov(0, 10), 8, 0))
 		completion(t, a.recv, 1)
 		want := a.put(0, 500, 3)
-		remote := udat.RMRTriplet{RMRContext: context, TargetAddress: l.Triplet(1000, 0).VirtualAddress, SegmentLength: 500}
+		remote := udat.RMRTriplet{RMRContext: context, TargetAddress: l.RMRTriplet(1000, 0).TargetAddress, SegmentLength: 500}
 		assert.Equal(t, remote, r.RMRTriplet())
 		assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 500), 2, remote, 0))
 		completion(t, a.request, 2)

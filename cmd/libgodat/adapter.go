@@ -106,7 +106,7 @@ func godat_ia_open(name C.DAT_NAME_PTR, safe C.DAT_BOOLEAN, qlen C.DAT_COUNT, as
 	if !in.strict {
 		opts = append(opts, udat.WithForeignConnectEVDs())
 	}
-	opened, err := udat.Open(in.device, opts...)
+	opened, err := udat.Open(in.device, append(opts, udat.WithVirtualAddresses())...)
 	if err != nil {
 		return code(err)
 	}

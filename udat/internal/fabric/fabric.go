@@ -59,6 +59,16 @@ type Options struct {
 	// supports this option. Both ends use checksums if either end asks for them. If nil, the fabric
 	// decides.
 	Checksums *bool
+
+	// BufferMemory is the memory, in bytes, that the device may use for connections with data that
+	// waits for the peer: parts of messages, and what the peer does not read. When it is used up, the
+	// connection that has waited longest is broken. Only the fabric tcp needs such memory. 0 means
+	// 256 MiB.
+	BufferMemory int
+
+	// HideAddresses makes a fabric in software give peers other addresses than those of memory, so
+	// that they do not learn where this process has its memory. Hardware uses those of memory.
+	HideAddresses bool
 }
 
 // DefaultRetry means 7 transport retries, or 6 on soft-RoCE, where 7 means to retry for ever.
@@ -164,6 +174,8 @@ type PD interface {
 type MR interface {
 	LKey() uint32
 	RKey() uint32
+	// RemoteAddr returns the address of the region's first byte for peers.
+	RemoteAddr() uint64
 	// Close deregisters the region. Once it has returned, the fabric does not access the memory,
 	// and a posted request that names the region completes with an error.
 	Close() error

@@ -48,7 +48,7 @@ func New(opts ...Option) *Fabric {
 		Addr:   addr4,
 		Active: true,
 		Detail: "embedded fabric inside this process",
-	}), false)
+	}))
 	f.Attr.Transport, f.Attr.MTU = "mem", 4096
 	for _, o := range opts {
 		o(f)
@@ -75,6 +75,9 @@ func (f *Fabric) Open(name string, opts fabric.Options, async func(fabric.AsyncE
 	if !opts.Path.IsZero() {
 		return nil, fmt.Errorf("%w: %s has no packets, so no type of service, service level, path MTU, GID index or "+
 			"acknowledgement timeout", fabric.ErrNotSupported, deviceName)
+	}
+	if opts.BufferMemory != 0 {
+		return nil, fmt.Errorf("%w: %s has no buffers", fabric.ErrNotSupported, deviceName)
 	}
 	if opts.Checksums != nil {
 		return nil, fmt.Errorf("%w: %s has no checksums", fabric.ErrNotSupported, deviceName)

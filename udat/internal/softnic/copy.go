@@ -21,20 +21,23 @@ const (
 )
 
 // add pins n bytes at addr for an access with a key. The key must grant all rights in the parameter
-// need. The key may be that of a window only if windows is true.
-func (p *pieces) add(t *keyTable, dom *pd, key uint32, addr, n uint64, need fabric.Access, windows bool) Denial {
+// need. For a peer, remote is true: then the key may be that of a window, and addr is one for peers.
+func (p *pieces) add(t *keyTable, dom *pd, key uint32, addr, n uint64, need fabric.Access, remote bool) Denial {
 	s := t.enter(key)
 	if s == nil {
 		return NoKey
 	}
-	why := Granted
-	buf, inside := s.slice(addr, n)
+	why, base := Granted, s.base
+	if remote {
+		base = s.remote
+	}
+	buf, inside := s.slice(base, addr, n)
 	switch {
 	case s.pd != dom:
 		why = OtherDomain
 	case !inside:
 		why = OutOfBounds
-	case s.window != nil && !windows, s.access&need != need:
+	case s.window != nil && !remote, s.access&need != need:
 		why = NoRight
 	}
 	if why != Granted {

@@ -70,11 +70,10 @@ type Device struct {
 	requests  map[*Request]struct{} // delivered and not answered
 }
 
-// Init initializes the adapter with the attributes attr. If secretKeys is true, nobody can guess
-// the keys of regions and windows. This is necessary if other hosts can send keys.
-func (a *Adapter) Init(attr fabric.Attr, secretKeys bool) {
+// Init initializes the adapter with the attributes attr.
+func (a *Adapter) Init(attr fabric.Attr) {
 	a.Attr, a.qpns, a.nextQPN = attr, make(map[uint32]struct{}), FirstQPN
-	a.keys.init(secretKeys)
+	a.keys.init()
 }
 
 // Openings lists the current openings, oldest first.

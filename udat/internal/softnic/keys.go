@@ -1,7 +1,8 @@
 package softnic
 
 import (
-	"hash/maphash"
+	"crypto/rand"
+	"encoding/binary"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -9,17 +10,10 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-const (
-	firstKey = 0x1000
-	KeyStep  = 0x10b // odd, so that every key is used once before any is used twice; consecutive keys are far apart
-)
-
-// keyTable maps keys to memory. The table assigns keys in one long cycle, so that a stale key does
-// not match memory that was registered soon after.
+// keyTable maps keys to memory. Keys are random, so that nobody can guess them, and so that a stale
+// key does not match memory that was registered after it.
 type keyTable struct {
 	mu    sync.RWMutex
-	next  uint32
-	mix   *maphash.Seed    // nil: keys are not secret
 	byKey map[uint32]*span // an entry that is nil is a key reserved for a posted bind
 }
 
@@ -31,43 +25,29 @@ type span struct {
 	region *mr
 	window *mw // nil: the region itself
 	mem    []byte
-	base   uint64
+	base   uint64 // the address of mem
+	remote uint64 // the address of mem for peers
 	access fabric.Access
 }
 
-func (t *keyTable) init(secret bool) {
-	t.next = firstKey
-	if secret {
-		seed := maphash.MakeSeed()
-		t.mix = &seed
-	}
-	t.byKey = make(map[uint32]*span)
+func (t *keyTable) init() { t.byKey = make(map[uint32]*span) }
+
+// random returns a random number.
+func random() uint64 {
+	var b [8]byte
+	rand.Read(b[:]) // never fails
+	return binary.NativeEndian.Uint64(b[:])
 }
 
 // reserve reserves an unused key and returns it; mu is held.
 func (t *keyTable) reserve() uint32 {
 	for {
-		k := t.scramble(t.next)
-		t.next += KeyStep
+		k := uint32(random())
 		if _, used := t.byKey[k]; !used && k != 0 {
 			t.byKey[k] = nil
 			return k
 		}
 	}
-}
-
-// scramble maps the keys one to one to keys that nobody can guess, by a Feistel network of four
-// rounds. If keys are not secret, it returns k itself.
-func (t *keyTable) scramble(k uint32) uint32 {
-	if t.mix == nil {
-		return k
-	}
-	left, right := uint16(k>>16), uint16(k)
-	for round := range byte(4) {
-		sum := maphash.Bytes(*t.mix, []byte{byte(right), byte(right >> 8), round})
-		left, right = right, left^uint16(sum)
-	}
-	return uint32(left)<<16 | uint32(right)
 }
 
 // enter pins the span of a key and returns the span, or nil if the key is invalid. The caller must
@@ -81,10 +61,10 @@ func (t *keyTable) enter(key uint32) *span {
 	return nil
 }
 
-// slice returns n bytes of the span at addr. It returns false if not all of these bytes are inside
-// the span.
-func (s *span) slice(addr, n uint64) ([]byte, bool) {
-	off, size := addr-s.base, uint64(len(s.mem)) // if addr is below base, off wraps around and is huge
+// slice returns n bytes of the span at addr, which counts from base: that of this process or that of
+// peers. It returns false if not all of these bytes are inside the span.
+func (s *span) slice(base, addr, n uint64) ([]byte, bool) {
+	off, size := addr-base, uint64(len(s.mem)) // if addr is below base, off wraps around and is huge
 	if off > size || n > size-off {
 		return nil, false
 	}

@@ -31,13 +31,18 @@ func TestResourcesHaveNames(t *testing.T) {
 	}
 }
 
-// TestKeysReserved: when the cycle of keys starts again, a reserved key is skipped.
-func TestKeysReserved(t *testing.T) {
+// TestKeys: keys are random: each half of their bits takes many values, and none is used twice.
+func TestKeys(t *testing.T) {
 	var k keyTable
-	k.init(false)
-	first := k.reserve()
-	k.next = firstKey
-	assert.Assert(t, k.reserve() != first)
+	k.init()
+	high, low := map[uint16]bool{}, map[uint16]bool{}
+	const n = 2000
+	for range n {
+		key := k.reserve()
+		high[uint16(key>>16)], low[uint16(key)] = true, true
+	}
+	assert.Equal(t, len(k.byKey), n)
+	assert.Assert(t, len(high) > n*9/10 && len(low) > n*9/10, "%d and %d values", len(high), len(low))
 }
 
 // TestTurnAway: messages that come after the dispatcher has stopped are answered, in order. Events

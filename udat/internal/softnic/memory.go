@@ -11,6 +11,8 @@ const (
 	allRights    = fabric.LocalWrite | remoteRights | fabric.WindowBind
 )
 
+const pageSize = 4096
+
 type pd struct {
 	object
 	dev *Device
@@ -58,6 +60,9 @@ func (p *pd) RegMR(buf []byte, access fabric.Access) (fabric.MR, error) {
 	}
 	m := &mr{dev: p.dev}
 	m.span = &span{gate: newGate(), pd: p, region: m, mem: buf, base: addrOf(buf), access: access}
+	if m.span.remote = m.span.base; p.dev.Opts.HideAddresses {
+		m.span.remote = random()>>2&^(pageSize-1) | m.span.base&(atomicSize-1) // words stay aligned
+	}
 	hw.keys.mu.Lock()
 	defer hw.keys.mu.Unlock()
 	m.span.key = hw.keys.reserve()
@@ -69,6 +74,8 @@ func addrOf(buf []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.Sli
 
 func (m *mr) LKey() uint32 { return m.span.key }
 func (m *mr) RKey() uint32 { return m.span.key }
+
+func (m *mr) RemoteAddr() uint64 { return m.span.remote }
 
 // Close deregisters the region. It returns ErrInUse while a window is bound to it.
 func (m *mr) Close() error {

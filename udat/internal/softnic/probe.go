@@ -7,14 +7,11 @@ import "github.com/godat/godat/udat/internal/fabric"
 // NIC returns the faults of the device. They do not include the faults of its transport.
 func (d *Device) NIC() *Faults { return &d.Faults }
 
-// Number sets the next queue pair number and the next key.
-func (a *Adapter) Number(qpn, key uint32) {
+// Number sets the next queue pair number.
+func (a *Adapter) Number(qpn uint32) {
 	a.Mu.Lock()
+	defer a.Mu.Unlock()
 	a.nextQPN = qpn
-	a.Mu.Unlock()
-	a.keys.mu.Lock()
-	a.keys.next = key
-	a.keys.mu.Unlock()
 }
 
 // Numbers returns how many queue pair numbers are in use.

@@ -82,7 +82,7 @@ func (b *binding) apply() fabric.Status {
 		t.unbind(w)
 		return fabric.StatusSuccess
 	}
-	mem, inside := m.span.slice(b.wr.Addr, b.wr.Length)
+	mem, inside := m.span.slice(m.span.base, b.wr.Addr, b.wr.Length)
 	writes := b.wr.Access&(fabric.RemoteWrite|fabric.RemoteAtomic) != 0
 	if m.closed || !inside || m.span.pd != b.dom || m.span.access&fabric.WindowBind == 0 ||
 		writes && m.span.access&fabric.LocalWrite == 0 {
@@ -96,7 +96,7 @@ func (b *binding) apply() fabric.Status {
 	}
 	w.span = &span{
 		gate: newGate(), key: b.key, pd: b.dom, region: m, window: w,
-		mem: mem, base: b.wr.Addr, access: b.wr.Access,
+		mem: mem, base: b.wr.Addr, remote: b.wr.Addr - m.span.base + m.span.remote, access: b.wr.Access,
 	}
 	t.byKey[b.key] = w.span
 	return fabric.StatusSuccess

@@ -5,8 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// buffers is a pool of buffers of one size. A link keeps a buffer only while there is data in the
-// buffer.
+// buffers is a pool of buffers of one size.
 type buffers struct {
 	size int
 	near [8]atomic.Pointer[[]byte] // the garbage collector does not free these
@@ -44,17 +43,73 @@ func (b *buffers) give(lent **[]byte) {
 	b.far.Put(buf)
 }
 
-// The pools for received and for sent data. With checksums a buffer must hold whole frames.
+// The pools for data that comes or goes. With checksums a buffer must hold whole frames.
 var (
-	rxPlain = buffers{size: 32 << 10}
-	rxSums  = buffers{size: 128 << 10}
-	txPlain = buffers{size: 16 << 10}
-	txSums  = buffers{size: 512 << 10}
+	plain    = buffers{size: 32 << 10}
+	withSums = buffers{size: 136 << 10} // two frames
 )
 
-func choose(sums bool, without, with *buffers) *buffers {
-	if sums {
-		return with
+// The pools for data that waits for the peer.
+var small = [...]buffers{{size: 512}, {size: 2 << 10}, {size: 8 << 10}}
+
+// loan is the buffer of one half of a link. While there is no data the half has none. While data
+// waits for the peer, the buffer is not much larger than the data, and counts against the device's
+// budget.
+type loan struct {
+	large *buffers
+	from  *buffers // where buf belongs
+	buf   *[]byte  // nil: none
+	cost  int      // what the budget counts
+}
+
+func (n *loan) init(sums bool) {
+	if n.large = &plain; sums {
+		n.large = &withSums
 	}
-	return without
+}
+
+// full reports whether the buffer is of the largest size.
+func (n *loan) full() bool { return n.buf != nil && n.from == n.large }
+
+// enlarge gets a buffer of the largest size, which begins with data, and returns it.
+func (n *loan) enlarge(l *link, data []byte) []byte {
+	buf := n.large.take()
+	copy((*buf)[:n.large.size], data)
+	n.drop(l)
+	n.buf, n.from = buf, n.large
+	return (*buf)[:n.large.size]
+}
+
+// wait is called when data, which is in the buffer, waits for the peer. If a smaller buffer holds
+// data and more bytes after it, wait moves data to the beginning of that one, and returns it.
+func (n *loan) wait(l *link, data []byte, more int) (moved []byte) {
+	for i := range small {
+		if p := &small[i]; p.size >= len(data)+more {
+			if p.size < n.from.size {
+				buf := p.take()
+				moved = (*buf)[:p.size]
+				copy(moved, data)
+				n.from.give(&n.buf)
+				n.buf, n.from = buf, p
+			}
+			break
+		}
+	}
+	n.count(l, n.from.size)
+	return moved
+}
+
+// drop gives the buffer back.
+func (n *loan) drop(l *link) {
+	if n.buf != nil {
+		n.count(l, 0)
+		n.from.give(&n.buf)
+	}
+}
+
+func (n *loan) count(l *link, cost int) {
+	if cost != n.cost {
+		l.dev.budget.add(l, cost-n.cost)
+		n.cost = cost
+	}
 }

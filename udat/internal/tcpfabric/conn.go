@@ -63,7 +63,7 @@ func (c *conn) start(tcp *net.TCPConn, a agreed) error {
 		return short(err)
 	}
 	l.sock = sock
-	l.tx.borrow()
+	l.tx.borrow(l)
 	if len(a.first) > 0 {
 		l.tx.setup(a.first)
 	}

@@ -12,6 +12,7 @@ type Device struct {
 	softnic.Device
 	at     netip.Addr // the address to listen on and to connect from; invalid: all addresses
 	poller *poller
+	budget budget
 	links  map[*link]struct{} // the links that have a socket; guarded by Adapter.Mu
 
 	hotMu   sync.Mutex

@@ -154,7 +154,10 @@ func (f *Fabric) Open(name string, opts fabric.Options, async func(fabric.AsyncE
 		return nil, fmt.Errorf("%w: TCP sets type of service, service level, path MTU, GID index and acknowledgement "+
 			"timeout itself", fabric.ErrNotSupported)
 	}
-	d := &Device{at: at, links: make(map[*link]struct{})}
+	d := &Device{at: at, links: make(map[*link]struct{}), budget: budget{limit: defaultBudget}}
+	if opts.BufferMemory > 0 {
+		d.budget.limit = opts.BufferMemory
+	}
 	var err error
 	if d.poller, err = newPoller(d.tick); err != nil {
 		return nil, short(err)
@@ -181,7 +184,7 @@ func (f *Fabric) adapter(name string, at netip.Addr) *softnic.Adapter {
 	attr.Transport, attr.MTU = "TCP (iWARP)", 1500
 	attr.Reach = "the peer's TCP port in every firewall between the two addresses, their subnets and routes"
 	attr.MaxConnData, attr.MaxAcceptData, attr.MaxRejectData = maxPrivate, maxPrivate, maxReject
-	a.Init(attr, true)
+	a.Init(attr)
 	f.adapters[name] = a
 	return a
 }

@@ -42,6 +42,7 @@ type link struct {
 	course
 	timers
 	attention
+	usage usage
 
 	tx tx
 	rx rx

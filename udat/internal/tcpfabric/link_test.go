@@ -134,10 +134,10 @@ func TestIdleLinkHasNoBuffers(t *testing.T) {
 			for _, q := range []fabric.QP{i.qp, s.qp} {
 				l := linkOf(q.(*softnic.QP))
 				within(t, "an idle link keeps a buffer", func() (none bool) {
-					l.inTurn(func() { none = l.tx.lent == nil && l.tx.stage == nil && l.tx.written == l.tx.queued })
+					l.inTurn(func() { none = l.tx.loan.buf == nil && l.tx.stage == nil && l.tx.written == l.tx.queued })
 					l.qp.In.Lock()
 					defer l.qp.In.Unlock()
-					return none && l.rx.lent == nil && l.rx.buf == nil
+					return none && l.rx.loan.buf == nil && l.rx.buf == nil
 				})
 			}
 		}

@@ -24,6 +24,9 @@ func (l *link) work() {
 	if !q.Connected() {
 		q.Flush(&l.rx.in)
 		if l.live.Load() {
+			q.In.Lock()
+			l.rx.discard(l)
+			q.In.Unlock()
 			if l.stalled.Swap(false) {
 				l.receive(false)
 			}
@@ -63,7 +66,7 @@ func (l *link) serve() {
 		l.stalled.Store(false)
 		l.receive(false)
 	}
-	l.tx.tidy()
+	l.tx.tidy(l)
 	l.over()
 }
 
@@ -114,7 +117,7 @@ func (l *link) wants() bool {
 // fill makes the next batch. It returns false if there is nothing to send.
 func (l *link) fill() bool {
 	t := &l.tx
-	t.borrow()
+	t.borrow(l)
 	owes := l.controls()
 	// Answers and requests alternate, one message at a time.
 	for failed := 0; failed < 2 && l.roomy(); t.answers.turn = !t.answers.turn {
@@ -153,7 +156,10 @@ func (l *link) shut() {
 	l.qp.In.Lock()
 	l.live.Store(false)
 	l.sock.shut()
+	l.rx.discard(l)
 	l.qp.In.Unlock()
+	l.tx.stage = nil
+	l.tx.loan.drop(l)
 	l.qp.Forget(l)
 	for _, s := range l.polled {
 		s.latest.CompareAndSwap(l, nil)

@@ -14,12 +14,16 @@ import (
 	"github.com/godat/godat/udat/internal/softnic"
 )
 
-// Limits of a listener for TCP connections that have not sent a request: for all of them, and for
-// those from one address. When a limit is reached, the listener closes the oldest such connection.
-const (
-	maxHalfOpen = 4096
-	maxOfSource = maxHalfOpen / 8 * 7
-)
+// maxStrangers bounds, for a listener, the TCP connections that have not sent a request, and the
+// requests that have no answer. Where the process may have few open files, a quarter of them is the
+// bound. One address may have seven eighths of the bound. When there are too many TCP connections,
+// the listener closes the oldest; when there are too many requests, it rejects the new one.
+const maxStrangers = 4096
+
+func strangers(openFiles uint64) (all, ofSource int) {
+	all = int(min(maxStrangers, max(openFiles/4, 8)))
+	return all, all / 8 * 7
+}
 
 // How often a listener without file descriptors tries again to accept, and reports the lack.
 const (
@@ -34,15 +38,35 @@ type listener struct {
 	dev *Device
 	tcp *net.TCPListener
 
+	all, ofSource int // bounds
+
 	mu       sync.Mutex
-	halfOpen []*net.TCPConn // the oldest first
-	ofSource map[netip.Addr]int
+	halfOpen []*net.TCPConn // TCP connections without a request, the oldest first
+	silent   sources        // of halfOpen
+	asked    sources        // of the requests without an answer
 	ended    bool
+}
+
+// sources counts by address.
+type sources struct {
+	of  map[netip.Addr]int
+	all int
+}
+
+func (s *sources) add(a netip.Addr, n int) {
+	if s.of == nil {
+		s.of = make(map[netip.Addr]int)
+	}
+	s.all += n
+	if s.of[a] += n; s.of[a] == 0 {
+		delete(s.of, a)
+	}
 }
 
 // Listen accepts requests on the device's address, or on all addresses.
 func (d *Device) Listen(port uint16, accept fabric.Filter, on func(fabric.Request)) (fabric.Listener, error) {
-	l := &listener{dev: d, ofSource: make(map[netip.Addr]int)}
+	l := &listener{dev: d}
+	l.all, l.ofSource = strangers(openFiles())
 	l.Accept = accept
 	bind := func() (err error) {
 		l.tcp, err = d.listenTCP(port)
@@ -104,26 +128,41 @@ func (l *listener) admit(tcp *net.TCPConn) {
 		return
 	}
 	switch {
-	case l.ofSource[source] >= maxOfSource:
+	case l.silent.of[source] >= l.ofSource:
 		l.forget(slices.IndexFunc(l.halfOpen, func(other *net.TCPConn) bool {
 			return addrOf(other.RemoteAddr()).Addr() == source
 		})).Close() // this ends the greet of that connection
-	case len(l.halfOpen) >= maxHalfOpen:
+	case len(l.halfOpen) >= l.all:
 		l.forget(0).Close()
 	}
 	l.halfOpen = append(l.halfOpen, tcp)
-	l.ofSource[source]++
+	l.silent.add(source, 1)
 }
 
 // forget removes connection i from the list halfOpen and returns it; mu is held.
 func (l *listener) forget(i int) *net.TCPConn {
 	tcp := l.halfOpen[i]
 	l.halfOpen = slices.Delete(l.halfOpen, i, i+1)
-	source := addrOf(tcp.RemoteAddr()).Addr()
-	if l.ofSource[source]--; l.ofSource[source] == 0 {
-		delete(l.ofSource, source)
-	}
+	l.silent.add(addrOf(tcp.RemoteAddr()).Addr(), -1)
 	return tcp
+}
+
+// ask counts a request of this source. It returns false if there are too many.
+func (l *listener) ask(source netip.Addr) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.asked.all >= l.all || l.asked.of[source] >= l.ofSource {
+		return false
+	}
+	l.asked.add(source, 1)
+	return true
+}
+
+// answer is called once for each request that ask has counted.
+func (l *listener) answer(source netip.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.asked.add(source, -1)
 }
 
 // greet reads the request that comes on a TCP connection, and queues the request for the handler.
@@ -142,7 +181,7 @@ func (l *listener) greet(tcp *net.TCPConn) {
 	}
 	d := l.dev
 	a := &d.HW.Attr
-	r := &request{dev: d, tcp: tcp, setup: s}
+	r := &request{dev: d, lis: l, tcp: tcp, setup: s}
 	r.Request = softnic.Request{Lis: &l.Listener, Local: addrOf(tcp.LocalAddr()), Remote: addrOf(tcp.RemoteAddr()),
 		Data: s.Private, In: uint8(a.MaxReadIn), Out: uint8(a.MaxReadOut), Refuse: r.refuse}
 	if s.Enhanced {
@@ -152,10 +191,11 @@ func (l *listener) greet(tcp *net.TCPConn) {
 	case s.Outdated:
 		r.refuse([]byte(errOutdated.Error()), false)
 		return
-	case s.Markers:
+	case s.Markers, !l.ask(r.Remote.Addr()):
 		r.refuse(nil, false)
 		return
 	}
+	r.counted = true
 	d.Events.AddMessage(0, func() { r.Arrive(r) })
 }
 
@@ -168,6 +208,5 @@ func (l *listener) end() {
 	for _, tcp := range l.halfOpen {
 		tcp.Close()
 	}
-	l.halfOpen = nil
-	clear(l.ofSource)
+	l.halfOpen, l.silent = nil, sources{}
 }

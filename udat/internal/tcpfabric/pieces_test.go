@@ -24,8 +24,8 @@ func TestTerminateInPieces(t *testing.T) {
 	}{
 		{0, []int{3, 4, 10, 20, 21, 22, 25}, iwarp.Fault(0x0101)},
 		{100, []int{22, 24, 26, 60}, iwarp.Fault(0x0101)},
-		{rxPlain.size - 28, []int{22, 24, 26, 30000}, iwarp.Fault(0x0101)}, // as long as the buffer
-		{rxPlain.size - 24, []int{22, 24, 26, 30000}, iwarp.FaultLength},
+		{plain.size - 28, []int{22, 24, 26, 30000}, iwarp.Fault(0x0101)}, // as long as the buffer
+		{plain.size - 24, []int{22, 24, 26, 30000}, iwarp.FaultLength},
 	} {
 		p, s := v.joined()
 		assert.NilError(t, p.Conn.(*net.TCPConn).SetNoDelay(true))

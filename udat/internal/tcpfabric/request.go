@@ -12,9 +12,11 @@ import (
 // request is a connection request at the passive end.
 type request struct {
 	softnic.Request
-	dev   *Device
-	tcp   *net.TCPConn
-	setup iwarp.Setup
+	dev     *Device
+	lis     *listener
+	tcp     *net.TCPConn
+	setup   iwarp.Setup
+	counted bool // by listener.ask
 }
 
 func (r *request) refuse(private []byte, byConsumer bool) {
@@ -25,6 +27,9 @@ func (r *request) refuse(private []byte, byConsumer bool) {
 		Extended: r.setup.Extended, Busy: !byConsumer, Enhanced: r.setup.Enhanced}
 	writeSetup(r.tcp, &s) // an error means that the peer has gone
 	r.tcp.Close()
+	if r.counted {
+		r.lis.answer(r.Remote.Addr())
+	}
 }
 
 func (r *request) Accept(q fabric.QP, p fabric.AcceptParams, on func(fabric.ConnEvent)) (fabric.Conn, error) {
@@ -52,9 +57,12 @@ func (r *request) Accept(q fabric.QP, p fabric.AcceptParams, on func(fabric.Conn
 		c.Drop()
 		if !errors.Is(err, fabric.ErrQPState) {
 			r.Remains()
+		} else {
+			r.lis.answer(r.Remote.Addr())
 		}
 		return nil, softnic.Failed("accept", err)
 	}
+	r.lis.answer(r.Remote.Addr())
 	defer l.open()
 	mu.Lock()
 	defer mu.Unlock()

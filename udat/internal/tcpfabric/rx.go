@@ -13,11 +13,9 @@ import (
 // destination: the memory of a receive, of a region or of a read. With checksums a frame is not
 // used before it is complete and its checksum is checked.
 type rx struct {
-	buf  []byte
-	lent *[]byte // the pool's buffer that buf uses; nil while buf is empty
-
-	lender *buffers
-	r, w   int // buf[r:w] has been read and not used
+	buf  []byte // nil: none
+	loan loan   // what buf uses
+	r, w int    // buf[r:w] has been read and not used
 
 	h     iwarp.Header
 	head  [iwarp.MaxHeader]byte
@@ -70,7 +68,7 @@ const (
 )
 
 func (x *rx) start(sums bool) {
-	x.lender = choose(sums, &rxPlain, &rxSums)
+	x.loan.init(sums)
 	x.last = x.lastBuf[:0]
 }
 

@@ -44,11 +44,10 @@ func (l *link) receive(poll bool) (got, more bool) {
 // work reads and handles what has come. The results say whether anything has come, and whether
 // there may be more to read.
 func (x *rx) work(l *link) (got, more bool) {
-	if x.lent == nil {
-		x.lent = x.lender.take()
-		x.buf = (*x.lent)[:cap(*x.lent)]
+	if x.buf == nil {
+		x.buf = x.loan.enlarge(l, nil)
 	}
-	defer x.tidy()
+	defer x.tidy(l)
 	for range rounds {
 		if !l.live.Load() || l.end.Load() != nil || l.stalled.Load() {
 			return got, false
@@ -75,11 +74,32 @@ func (x *rx) work(l *link) (got, more bool) {
 	return got, true
 }
 
-// tidy returns the buffer to the pool if it is empty.
-func (x *rx) tidy() {
+// tidy keeps no more memory than the bytes need that have been read and not used.
+func (x *rx) tidy(l *link) {
+	x.one[0] = nil
 	if x.r == x.w {
-		x.r, x.w, x.buf, x.one[0] = 0, 0, nil, nil
-		x.lender.give(&x.lent)
+		x.r, x.w, x.buf = 0, 0, nil
+		x.loan.drop(l)
+		return
+	}
+	if moved := x.loan.wait(l, x.buf[x.r:x.w], 1); moved != nil {
+		x.r, x.w, x.buf = 0, x.w-x.r, moved
+	}
+}
+
+// discard drops what has been read and not used.
+func (x *rx) discard(l *link) {
+	if x.buf != nil {
+		x.stop, x.r, x.w, x.left, x.buf = true, 0, 0, 0, nil
+		x.loan.drop(l)
+	}
+}
+
+// enlarge makes room for the bytes that a frame still needs, and for more than one frame if nothing
+// is left of the last.
+func (x *rx) enlarge(l *link) {
+	if n := x.w - x.r; !x.loan.full() && (n == 0 || n+max(x.missing, 1) > len(x.buf)) {
+		x.buf, x.r, x.w = x.loan.enlarge(l, x.buf[x.r:x.w]), 0, n
 	}
 }
 
@@ -91,6 +111,7 @@ func (x *rx) close(l *link, err error) {
 			err = errMidFrame
 		}
 	}
+	x.r, x.w = 0, 0
 	l.end.Store(&end{err})
 }
 
@@ -103,6 +124,7 @@ func (x *rx) read(l *link) (all bool, err error) {
 		n, err := l.sock.read(x.one[:])
 		return n < len(x.buf), err
 	}
+	x.enlarge(l)
 	if x.left >= direct && x.r == x.w && x.into != nowhere && !l.crc {
 		x.r, x.w = 0, 0
 		bufs, ok := x.place(l, x.left)
@@ -177,12 +199,12 @@ func (x *rx) next(l *link) bool {
 	}
 	whole := lengthSize + segment + iwarp.TrailerSize(segment)
 	terminates := iwarp.Opcode(b[3]&15) == iwarp.OpTerminate
-	if terminates && whole > len(x.buf) {
+	if terminates && whole > x.loan.large.size {
 		x.fault(l, iwarp.FaultLength)
 		return false
 	}
 	if len(b) < head || len(b) < whole && (l.crc || terminates) {
-		if whole >= direct {
+		if whole > len(x.buf) || whole >= direct {
 			x.missing = whole - len(b)
 		}
 		return false

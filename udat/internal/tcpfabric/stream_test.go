@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -289,15 +288,15 @@ func TestManySources(t *testing.T) {
 		return a
 	}
 	oldest, other, latest := accept(), accept(), accept()
-	at := &listener{ofSource: make(map[netip.Addr]int)}
+	at := &listener{all: 5, ofSource: 4}
 	at.admit(oldest)
-	for len(at.halfOpen) < maxHalfOpen { // not counted by address, as if each came from another address
+	for len(at.halfOpen) < at.all { // not counted by address, as if each came from another address
 		at.halfOpen = append(at.halfOpen, other)
 	}
 	for range 2 {
 		at.admit(latest)
-		assert.Equal(t, len(at.halfOpen), maxHalfOpen)
-		assert.Equal(t, at.halfOpen[maxHalfOpen-1], latest)
+		assert.Equal(t, len(at.halfOpen), at.all)
+		assert.Equal(t, at.halfOpen[at.all-1], latest)
 	}
 	_, err := oldest.Write([]byte("x"))
 	assert.ErrorIs(t, err, net.ErrClosed)

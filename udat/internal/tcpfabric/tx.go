@@ -20,9 +20,8 @@ var errNoPages = fmt.Errorf("memory of this process that was to be sent cannot b
 // pinned only during the write. With checksums all payload is copied to stage, so that the checksum
 // is that of the bytes that are sent.
 type tx struct {
-	stage   []byte
-	lent    *[]byte // the pool's buffer that stage uses; nil while the batch is empty
-	lender  *buffers
+	stage   []byte // nil: none
+	loan    loan   // what stage uses
 	parts   []part
 	first   int // the first part that is not written
 	off     int // bytes of that part that are written
@@ -78,24 +77,30 @@ const (
 
 // start prepares tx for a connection.
 func (t *tx) start(depth int, sums bool) {
-	t.lender = choose(sums, &txPlain, &txSums)
+	t.loan.init(sums)
 	t.marks = make([]mark, depth)
 }
 
-// borrow begins an empty batch, and gets a stage for it from the pool.
-func (t *tx) borrow() {
+// borrow begins an empty batch, with a stage for it.
+func (t *tx) borrow(l *link) {
 	t.parts, t.first, t.off, t.size = t.parts[:0], 0, 0, 0
-	if t.lent == nil {
-		t.lent = t.lender.take()
+	if !t.loan.full() {
+		t.stage = t.loan.enlarge(l, nil)
 	}
-	t.stage = (*t.lent)[:0]
+	t.stage = t.stage[:0]
 }
 
-// tidy returns the stage to the pool if the whole batch has been written.
-func (t *tx) tidy() {
-	if t.empty() && t.lent != nil {
+// tidy keeps no more of the stage than the rest of the batch, and a last batch, need.
+func (t *tx) tidy(l *link) {
+	switch {
+	case t.loan.buf == nil:
+	case t.empty():
 		t.stage = nil
-		t.lender.give(&t.lent)
+		t.loan.drop(l)
+	default:
+		if moved := t.loan.wait(l, t.stage, lastFrames*frameRoom); moved != nil {
+			t.stage = moved[:len(t.stage)]
+		}
 	}
 }
 
@@ -121,8 +126,8 @@ func (l *link) flushBatch() bool {
 	t.theirs.Release()
 	if err != nil {
 		if !errors.Is(err, errAgain) {
-			t.cut = true                   // the receiving half will see the error too
-			if isOf(err, syscall.EFAULT) { // except EFAULT, which is an error of the program's memory and not of the socket
+			t.cut, t.first = true, len(t.parts) // the receiving half will see the error too
+			if isOf(err, syscall.EFAULT) {      // except EFAULT, which is an error of the program's memory and not of the socket
 				l.conn.PeerLeft(fabric.EventFailed, errNoPages)
 				l.qp.Fail()
 				l.kill()

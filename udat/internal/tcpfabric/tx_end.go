@@ -32,9 +32,12 @@ func (l *link) leave() (done bool) {
 	if !t.closed {
 		return false
 	}
-	t.tidy()
+	t.tidy(l)
 	return l.eof
 }
+
+// lastFrames is the room for the frames of the last batch, in frames without payload.
+const lastFrames = 4
 
 // makeLastBatch makes the last batch. If some payload in the batch is not copied to stage, it must
 // not be sent any more, so the batch is cut off before it. Otherwise an acknowledgement and a
@@ -51,9 +54,9 @@ func (l *link) makeLastBatch() {
 		return
 	}
 	if t.empty() {
-		t.borrow()
+		t.borrow(l)
 	}
-	if cap(t.stage)-len(t.stage) < 4*frameRoom {
+	if cap(t.stage)-len(t.stage) < lastFrames*frameRoom {
 		return
 	}
 	if l.own && l.heard.executed.Load() != l.sent.executed.Load() {

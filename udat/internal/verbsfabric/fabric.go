@@ -100,6 +100,9 @@ func (f *Fabric) Open(name string, opts fabric.Options, async func(fabric.AsyncE
 	if err := p.restrict(opts.Path); err != nil {
 		return nil, err
 	}
+	if opts.BufferMemory != 0 {
+		return nil, fmt.Errorf("%w: the device has buffers of its own", fabric.ErrNotSupported)
+	}
 	if opts.Checksums != nil {
 		return nil, fmt.Errorf("%w: a verbs device decides on checksums itself", fabric.ErrNotSupported)
 	}

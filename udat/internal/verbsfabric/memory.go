@@ -60,6 +60,8 @@ func (p *pd) RegMR(buf []byte, access fabric.Access) (fabric.MR, error) {
 func (m *mr) LKey() uint32 { return m.v.LKey() }
 func (m *mr) RKey() uint32 { return m.v.RKey() }
 
+func (m *mr) RemoteAddr() uint64 { return m.v.Addr() }
+
 func (m *mr) Close() error { return errmap.Wrap(m.v.Close()) }
 
 // mw is a memory window of type 1. Like DAT's RMR, it may be bound again at any time, and it is
