@@ -213,7 +213,7 @@ static struct {
 	struct event *events;
 	uint32_t pds, channels;
 	int barrier; // 1: lock_sends can make the kernel run memory barriers
-	uint64_t delay, gap, per_us; // in ticks; per_us: of one microsecond
+	uint64_t delay, gap, burst, per_us; // in ticks; per_us: of one microsecond
 } lp = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 // ---- locks
@@ -300,28 +300,27 @@ static inline uint64_t ticks(void)
 #endif
 }
 
-// Reads GODAT_LOOP_WIRE, such as "1us,50ns", into lp.delay and lp.gap: the time that a message
-// takes, and the least time between two messages of one queue pair. Returns 0 if the text is not
-// valid, else 1.
+// Reads GODAT_LOOP_WIRE, such as "1us,50ns,5ms", into lp.delay, lp.gap and lp.burst: the time that
+// a message takes, the least time between two messages of one queue pair, and the time from one
+// burst of completions to the next. Returns 0 if the text is not valid, else 1.
 static int set_wire(void)
 {
 	const char *text = getenv("GODAT_LOOP_WIRE");
-	uint64_t delay = 0, gap = 0;
-	int valid = 1;
+	uint64_t *const values[] = { &lp.delay, &lp.gap, &lp.burst }, ns;
+	int i;
 
-	if (text && *text) {
-		valid = *text == ',' || read_duration(&text, &delay);
-		if (valid && *text == ',' && *++text)
-			valid = read_duration(&text, &gap);
-		valid = valid && !*text;
+	for (i = 0; i < 3; i++) {
+		ns = 0;
+		if (text && *text && *text != ',' && !read_duration(&text, &ns))
+			break;
+		*values[i] = ns * lp.per_us / 1000;
+		if (text && *text == ',' && i < 2)
+			text++;
 	}
-	if (!valid) {
-		fprintf(stderr, "loop0: GODAT_LOOP_WIRE is not a delay and a gap, as in 1us,50ns\n");
-		return 0;
-	}
-	lp.delay = delay * lp.per_us / 1000;
-	lp.gap = gap * lp.per_us / 1000;
-	return 1;
+	if (i == 3 && (!text || !*text))
+		return 1;
+	fprintf(stderr, "loop0: GODAT_LOOP_WIRE is not a delay, a gap and the time of a burst, as in 1us,50ns,5ms\n");
+	return 0;
 }
 
 static void calibrate(void)
@@ -601,6 +600,8 @@ static inline int add_entry(const struct host *h, struct scq *q, struct ring *r,
 		__atomic_add_fetch(&q->lost, 1, __ATOMIC_RELAXED);
 		return 0;
 	}
+	if (lp.burst) // until the end of the current burst
+		due = ((due ? due : ticks()) / lp.burst + 1) * lp.burst;
 	struct entry *e = &entries(h, r)[r->tail & q->mask];
 	e->wc = *wc;
 	e->due = due;
@@ -1452,7 +1453,7 @@ int ibv_query_device(struct ibv_context *ctx, struct ibv_device_attr *a)
 		.page_size_cap = 4096, .max_qp = MAX_QP,
 		.max_qp_wr = MAX_WR, .max_sge = MAX_SGE, .max_sge_rd = MAX_SGE, .max_cq = MAX_CQ, .max_cqe = MAX_CQE,
 		.max_mr = MAX_MR, .max_pd = 65536, .max_qp_rd_atom = MAX_RD, .max_res_rd_atom = MAX_RD * MAX_QP,
-		.max_qp_init_rd_atom = MAX_RD, .phys_port_cnt = 1, .max_pkeys = 1, .device_cap_flags = IBV_DEVICE_RC_RNR_NAK_GEN,
+		.max_qp_init_rd_atom = MAX_RD / 2, .phys_port_cnt = 1, .max_pkeys = 1, .device_cap_flags = IBV_DEVICE_RC_RNR_NAK_GEN,
 	};
 	return 0;
 }

@@ -187,3 +187,18 @@ func TestRunnable(t *testing.T) {
 		[]fabric.RecvWR{{ID: 1, NumSGE: 1}, {ID: 2, FirstSGE: 1, NumSGE: 1}, {ID: 3, FirstSGE: 2, NumSGE: 1}})
 	assert.DeepEqual(t, out, []fabric.SGE{{}, sges[1], {}})
 }
+
+// A destroyed queue pair leaves nothing in its queues, even if the device has flushed it before:
+// its ledgers are not polled any more.
+func TestTallyForgets(t *testing.T) {
+	send, recv := newTally(nil), newTally(nil)
+	for num := range uint32(3) {
+		a := &account{num: num, scq: send, rcq: recv, send: newLedger(4), recv: newLedger(4)}
+		send.add(a)
+		recv.add(a)
+		assert.NilError(t, a.fail(func() error { return nil }))
+		assert.Equal(t, len(send.over)+len(recv.over), 2)
+		a.close()
+		assert.Equal(t, len(send.over)+len(recv.over)+len(send.accounts)+len(recv.accounts), 0)
+	}
+}

@@ -1,12 +1,19 @@
+//go:build linux
+
 package soft
 
 import (
+	"context"
+	"encoding/binary"
 	"os"
 	"os/exec"
+	"syscall"
 	"testing"
 	"time"
 
 	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/internal/leaktest"
 )
 
 // TestRoutesLost: the removal of an IPv6 route is reported, a new route is not, and Close ends the
@@ -34,11 +41,39 @@ func TestRoutesLost(t *testing.T) {
 	receive(t, over)
 }
 
-func receive(t *testing.T, ch <-chan struct{}) {
+// TestWatch: each removal of a route is acted upon, and removals that come before the action are
+// acted upon together.
+func TestWatch(t *testing.T) {
+	r, w, err := os.Pipe()
+	assert.NilError(t, err)
+	defer w.Close()
+	removal := make([]byte, syscall.SizeofNlMsghdr)
+	binary.NativeEndian.PutUint32(removal, uint32(len(removal)))
+	binary.NativeEndian.PutUint16(removal[4:], syscall.RTM_DELROUTE)
+	stop, cancel := context.WithCancel(t.Context())
+	scheduled, lost := make(chan func(), 16), 0
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		Routes{r}.Watch(stop, func(f func()) { scheduled <- f }, func() { lost++ })
+	}()
+	for n := range 3 {
+		_, err := w.Write(removal)
+		assert.NilError(t, err)
+		receive(t, scheduled)()
+		assert.Equal(t, lost, n+1)
+	}
+	cancel()
+	receive(t, over)
+}
+
+func receive[T any](t *testing.T, ch <-chan T) T {
 	t.Helper()
 	select {
-	case <-ch:
-	case <-time.After(30 * time.Second):
+	case v := <-ch:
+		return v
+	case <-time.After(leaktest.Patience):
 		t.Fatal("nothing comes")
+		panic("unreachable")
 	}
 }
