@@ -39,6 +39,7 @@ func TestOverflowBounded(t *testing.T) {
 		a.flood(t, b, posts)
 		ev := expect(t, a.ia.AsyncEVD(), udat.EventAsyncEVDOverflow)
 		assert.Equal(t, ev.Object, udat.Handle(a.request))
+		assert.ErrorContains(t, ev.Err(), "enlarge the queue with Resize")
 		kept := udat.Queued(a.request)
 		assert.Equal(t, kept, qlen+udat.OverflowRoom)
 		for i := range kept {

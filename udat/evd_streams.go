@@ -14,7 +14,8 @@ func (s *source) attach(op string, flags CompletionFlags) error {
 				"completion flags %v differ from %v of the other streams on the dispatcher", flags, e.streams.flags)
 		case controlled && e.flags&^(EVDDTO|EVDRMRBind) != 0:
 			return fail(op, InvalidParameter, attrArgument(op),
-				"completion flags %v on a dispatcher that takes other streams too (%v): use CompletionEVDThreshold", flags, e.flags)
+				"completion flags %v need a dispatcher that takes completions only, this one takes %v: create another dispatcher "+
+					"for them, and a CNO to wait for both", flags, e.flags)
 		case controlled && e.waiting.blocked() && e.waiting.threshold != 1:
 			return fail(op, InvalidState, SubStateEVDWaiter,
 				"completion flags %v, and a call waits for %d events on the dispatcher: its threshold must be 1", flags,

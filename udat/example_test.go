@@ -180,3 +180,54 @@ func ExampleEP_Disconnect() {
 	// DAT_CONNECTION_EVENT_DISCONNECTED
 	// DAT_CONNECTION_EVENT_DISCONNECTED
 }
+
+// An endpoint is quiet, so that the memory of its posts may be used again, when the completions of
+// two markers have come. One goroutine posts while the peer ends the connection; some of its posts
+// complete before the connection event and some after it.
+func ExampleEP_Disconnect_quiet() {
+	ia := must(udat.Open("mem0"))
+	defer ia.Close(udat.CloseAbrupt)
+	pz := must(ia.CreatePZ())
+	events := must(ia.CreateEVD(1024, udat.EVDDTO|udat.EVDConnection|udat.EVDCR, nil))
+	quiet := must(ia.CreateEVD(8, udat.EVDConnection, nil)) // of the peer
+	attr := &udat.EPAttr{MaxRequestDTOs: 500}
+	ep, peer := must(ia.CreateEP(pz, events, events, events, attr)), must(ia.CreateEP(pz, nil, nil, quiet, nil))
+	qual, _, err := ia.CreatePSPAny(events, udat.PSPConsumer)
+	check(err)
+	check(ep.Connect(ia.Addr(), qual, 10*time.Second, nil, udat.QoSBestEffort, udat.ConnectDefault))
+	check(nextEvent(events, udat.EventConnectionRequest).CR.Accept(peer, nil))
+	nextEvent(events, udat.EventConnectionEstablished)
+	nextEvent(quiet, udat.EventConnectionEstablished)
+
+	posted := make(chan int)
+	go func() {
+		n := 0
+		for ; n < 300; n++ {
+			check(ep.PostSend(nil, udat.Cookie(n), udat.CompletionDefault))
+			if n == 100 {
+				check(peer.Disconnect(udat.CloseAbrupt))
+			}
+		}
+		posted <- n
+	}()
+
+	const marker = 1 << 32 // a cookie that no other post has
+	completed, total := 0, 0
+	for markers := 0; markers < 2; {
+		ev, _, err := events.Wait(10*time.Second, 1)
+		check(err)
+		switch {
+		case ev.Number == udat.EventConnectionDisconnected || ev.Number == udat.EventConnectionBroken:
+			total = <-posted // nobody posts any more
+			check(ep.PostRecv(nil, marker, udat.CompletionDefault))
+			check(ep.PostSend(nil, marker, udat.CompletionDefault))
+		case ev.Cookie == marker:
+			markers++
+		default:
+			completed++
+		}
+	}
+	fmt.Println(completed == total)
+	check(ep.Free())
+	// Output: true
+}

@@ -133,3 +133,18 @@ func Unconfirmed(ia *IA) int {
 	defer ia.mu.Unlock()
 	return len(ia.unconfirmed)
 }
+
+// Capacity returns the number of completions that may be in flight on the dispatcher's completion
+// queue.
+func Capacity(e *EVD) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.capacity
+}
+
+// Blocked reports whether a call is blocked in Wait.
+func Blocked(e *EVD) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.waiting.blocked()
+}

@@ -1,8 +1,10 @@
 package udat_test
 
 import (
+	"context"
 	"fmt"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"weak"
 
@@ -154,5 +156,97 @@ func TestUnconfirmedForgotten(t *testing.T) {
 			assert.NilError(t, ep.Free())
 			assert.Equal(t, udat.Unconfirmed(b.ia), 0)
 		}
+	})
+}
+
+// TestFreedRoomReturned: a freed endpoint gives back all the room that it took on the completion
+// queues of its dispatchers, so that the queues do not grow with the number of endpoints that have
+// been.
+func TestFreedRoomReturned(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		e := newEnd(t, dev, setup{qlen: 1})
+		attr := &udat.EPAttr{MaxRecvDTOs: 4, MaxRequestDTOs: 4}
+		made := []func() *udat.EP{func() *udat.EP { return e.another(attr) }}
+		if udat.DeviceAttr(e.ia).MaxSRQ > 0 {
+			srq, err := e.ia.CreateSRQ(e.pz, udat.SRQAttr{MaxRecvDTOs: 4, MaxRecvIOV: 1})
+			assert.NilError(t, err)
+			made = append(made, func() *udat.EP {
+				ep, err := e.ia.CreateEPWithSRQ(e.pz, e.recv, e.request, e.conn, srq, attr)
+				assert.NilError(t, err)
+				return ep
+			})
+		}
+		for _, make := range made {
+			assert.NilError(t, make().Free())
+			was := [2]int{udat.Capacity(e.recv), udat.Capacity(e.request)}
+			for i := range 3 {
+				a, b := make(), make()
+				assert.NilError(t, a.Free())
+				assert.NilError(t, b.Free())
+				assert.Equal(t, [2]int{udat.Capacity(e.recv), udat.Capacity(e.request)}, was, "after %d", i)
+			}
+		}
+	})
+}
+
+// countingContext is a context that counts the callbacks that wait for its end.
+type countingContext struct {
+	context.Context
+	callbacks, most atomic.Int32
+}
+
+func (c *countingContext) Value(any) any { return nil } // so that package context asks for AfterFunc
+
+func (c *countingContext) AfterFunc(f func()) (stop func() bool) {
+	c.most.Store(max(c.most.Load(), c.callbacks.Add(1)))
+	inner := context.AfterFunc(c.Context, func() {
+		c.callbacks.Add(-1)
+		f()
+	})
+	return func() bool {
+		stopped := inner()
+		if stopped {
+			c.callbacks.Add(-1)
+		}
+		return stopped
+	}
+}
+
+// TestWaitLeavesContext: a wait leaves nothing on its context, however it ends.
+func TestWaitLeavesContext(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		cancelable, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		ctx := &countingContext{Context: cancelable}
+		e := newEnd(t, dev, setup{})
+		cno, err := e.ia.CreateCNO(nil)
+		assert.NilError(t, err)
+		both := e.evd(8, udat.EVDDTO|udat.EVDSoftware)
+		soft, err := e.ia.CreateEVD(8, udat.EVDSoftware, cno)
+		assert.NilError(t, err)
+		for _, c := range []struct {
+			post *udat.EVD
+			wait func() error
+		}{
+			{both, func() error { _, _, err := both.WaitContext(ctx, 1); return err }},
+			{soft, func() error { _, _, err := soft.WaitContext(ctx, 1); return err }},
+			{soft, func() error { _, err := cno.WaitContext(ctx); soft.Dequeue(); return err }},
+		} {
+			for range 3 {
+				done := make(chan error)
+				go func() { done <- c.wait() }()
+				eventually(t, func() bool { return udat.Blocked(c.post) || udat.CNOWaiters(cno) > 0 }, "the call waits")
+				assert.NilError(t, c.post.PostSE(udat.Event{Number: udat.EventSoftware}))
+				assert.NilError(t, <-done)
+				assert.Equal(t, ctx.callbacks.Load(), int32(0))
+			}
+		}
+		assert.Equal(t, ctx.most.Load(), int32(1))
+		done := make(chan error)
+		go func() { _, _, err := both.WaitContext(ctx, 1); done <- err }()
+		eventually(t, func() bool { return udat.Blocked(both) }, "the call waits")
+		cancel()
+		assert.ErrorIs(t, <-done, udat.ErrInterruptedCall)
+		assert.Equal(t, ctx.callbacks.Load(), int32(0))
 	})
 }

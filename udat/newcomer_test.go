@@ -47,7 +47,12 @@ func TestNewcomer(t *testing.T) {
 	told("nobody listens", "in this process", ev.Err())
 	told("mem0 reaches no other", "", ev.Err())
 
+	merged, err := ia.CreateEVD(8, udat.EVDDTO|udat.EVDConnection, nil)
+	assert.NilError(t, err)
+	_, err = ia.CreateEP(pz, merged, merged, merged, &udat.EPAttr{RecvCompletionFlags: udat.CompletionSolicitedWait})
+	told("need a dispatcher that takes completions only", "create another dispatcher", err)
+
 	reader, writer := pair(t, "mem0", setup{attr: &udat.EPAttr{MaxRequestDTOs: 4}})
-	told("the connection allows no RDMA reads", "MaxRDMAReadIn at the peer",
+	told("the connection allows no RDMA reads", "the peer's MaxRDMAReadIn is 0: set it in the EPAttr of its endpoint",
 		reader.ep.PostRDMARead(reader.iov(0, 8), 1, writer.mem.RMRTriplet(0, 8), 0))
 }

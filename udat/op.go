@@ -99,8 +99,11 @@ func (r *opRule) check(ep *EP, o *Op) error {
 	}
 	if r.opcode == fabric.OpRead || r.atomic {
 		if ep.requests.readOut == 0 && ep.getState() == EPConnected {
-			return fail(r.call, InvalidParameter, SubArg5,
-				"the connection allows no RDMA reads: MaxRDMAReadOut here or MaxRDMAReadIn at the peer is 0")
+			who := "the peer's MaxRDMAReadIn is 0: set it in the EPAttr of its endpoint, where 0 means none"
+			if ep.attr.MaxRDMAReadOut == 0 {
+				who = "MaxRDMAReadOut of this endpoint is 0"
+			}
+			return fail(r.call, InvalidParameter, SubArg5, "the connection allows no RDMA reads and no atomics: %s", who)
 		}
 	}
 	if r.beyond {

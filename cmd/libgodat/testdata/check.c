@@ -9,6 +9,8 @@
 // program.
 
 #include <pthread.h>
+#include <arpa/inet.h>
+#include <dirent.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdint.h>
@@ -112,6 +114,14 @@ static int same_addr(DAT_IA_ADDRESS_PTR x, DAT_IA_ADDRESS_PTR y)
 	return ((struct sockaddr *)p)->sa_family == AF_INET6 && !memcmp(&p->sin6_addr, &q->sin6_addr, 16);
 }
 
+// port_of returns the port of an address of IPv4 or IPv6.
+static int port_of(DAT_IA_ADDRESS_PTR x)
+{
+	const struct sockaddr_in6 *p = (void *)x;
+
+	return ntohs(((struct sockaddr *)p)->sa_family == AF_INET ? ((struct sockaddr_in *)p)->sin_port : p->sin6_port);
+}
+
 static void connect_ends(end *a, end *b)
 {
 	static const char request[] = "a request", answer[] = "its answer";
@@ -136,7 +146,9 @@ static void connect_ends(end *a, end *b)
 	must(!memcmp(param.private_data, request, sizeof request));
 	is(dat_ep_query(a->ep, DAT_EP_FIELD_ALL, &from), DAT_SUCCESS);
 	must(from.remote_port_qual == QUAL && same_addr(from.remote_ia_address_ptr, ia_attr.ia_address_ptr));
+	must(port_of(from.remote_ia_address_ptr) == QUAL);
 	must(same_addr(param.remote_ia_address_ptr, ia_attr.ia_address_ptr)); // the requester uses this adapter too
+	must(port_of(param.remote_ia_address_ptr) == (int)param.remote_port_qual);
 	is(dat_cr_accept(cr, b->ep, sizeof answer, (void *)answer), DAT_SUCCESS);
 	is(dat_cr_query(cr, DAT_CR_FIELD_ALL, &param), ERR(DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_CR));
 	ev = event(a->connect, DAT_CONNECTION_EVENT_ESTABLISHED);
@@ -610,6 +622,10 @@ static void check_reserved(const char *name)
 	is(dat_evd_create(other, 16, DAT_HANDLE_NULL, DAT_EVD_CONNECTION_FLAG, &conn), DAT_SUCCESS);
 	is(dat_evd_create(ia, 8, DAT_HANDLE_NULL, DAT_EVD_CR_FLAG, &requests), DAT_SUCCESS);
 	is(dat_pz_create(ia, &pz), DAT_SUCCESS);
+	for (int i = 0; i < 2; i++) { // points that are freed; later ones have the same qualifier and dispatcher
+		is(dat_rsp_create(ia, QUAL + 2, DAT_HANDLE_NULL, requests, &rsp[0]), DAT_SUCCESS);
+		is(dat_rsp_free(rsp[0]), DAT_SUCCESS);
+	}
 	for (int i = 0; i < 2; i++) {
 		is(dat_ep_create(ia, pz, DAT_HANDLE_NULL, DAT_HANDLE_NULL, conn, NULL, &ep[i]), DAT_SUCCESS);
 		is(dat_ep_create(ia, pz, DAT_HANDLE_NULL, DAT_HANDLE_NULL, conn, NULL, &from[i]), DAT_SUCCESS);
@@ -658,6 +674,67 @@ static void check_reserved(const char *name)
 // A request may come before dat_psp_create has returned. Its event names the service point.
 
 enum { POINTS = 1000 };
+// Each of many handles works, also those that reuse the memory of freed ones.
+static void check_many(void)
+{
+	enum { MANY = 5000 };
+	static DAT_CNO_HANDLE cno[MANY];
+	DAT_CNO_PARAM param;
+
+	for (int round = 0; round < 2; round++) {
+		for (int i = 0; i < MANY; i++) {
+			is(dat_cno_create(ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &cno[i]), DAT_SUCCESS);
+			is(dat_set_consumer_context(cno[i], (DAT_CONTEXT){.as_64 = i}), DAT_SUCCESS);
+		}
+		for (int i = 0; i < MANY; i++) {
+			DAT_CONTEXT context;
+
+			is(dat_cno_query(cno[i], DAT_CNO_FIELD_ALL, &param), DAT_SUCCESS);
+			must(param.ia_handle == ia);
+			is(dat_get_consumer_context(cno[i], &context), DAT_SUCCESS);
+			must(context.as_64 == (DAT_UINT64)i);
+			is(dat_cno_free(cno[i]), DAT_SUCCESS);
+			must(dat_cno_query(cno[i], DAT_CNO_FIELD_ALL, &param) == ERR(DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_CNO));
+		}
+	}
+}
+
+static int open_files(void)
+{
+	int n = 0;
+	DIR *d = opendir("/proc/self/fd");
+
+	must(d);
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+// A wait leaves no file open, however long it is and however it ends.
+static void check_files(void)
+{
+	DAT_EVD_HANDLE evd;
+	DAT_CNO_HANDLE cno;
+	DAT_EVENT ev;
+	DAT_COUNT more;
+	int before = 0;
+
+	is(dat_cno_create(ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &cno), DAT_SUCCESS);
+	is(dat_evd_create(ia, 8, cno, DAT_EVD_SOFTWARE_FLAG, &evd), DAT_SUCCESS);
+	for (int i = 0; i < 4; i++) {
+		DAT_EVD_HANDLE from;
+
+		is(dat_evd_wait(evd, 12000, 1, &ev, &more), ERR(DAT_TIMEOUT_EXPIRED, 0));
+		is(dat_cno_wait(cno, 12000, &from), ERR(DAT_QUEUE_EMPTY, 0));
+		if (!i)
+			before = open_files();
+	}
+	must(open_files() == before);
+	is(dat_evd_free(evd), DAT_SUCCESS);
+	is(dat_cno_free(cno), DAT_SUCCESS);
+}
+
 static DAT_EVD_HANDLE asked, asking;
 static DAT_PZ_HANDLE askers;
 static int answered, enough; // answered requests; whether the threads may end
@@ -879,6 +956,8 @@ int main(int argc, char **argv)
 		check_no_attributes(&a);
 		check_reserved(argv[1]);
 		check_requests();
+		check_many();
+		check_files();
 		check_waits(&a);
 		check_threads();
 	}
