@@ -33,7 +33,7 @@ func Main(m *testing.M, example func()) {
 
 // Device returns the device of GODAT_TEST_DEVICE. It skips the test if the variable names no
 // device.
-func Device(t *testing.T) string {
+func Device(t testing.TB) string {
 	t.Helper()
 	device := os.Getenv("GODAT_TEST_DEVICE")
 	if device == "" || device == "mem0" {
@@ -44,7 +44,7 @@ func Device(t *testing.T) string {
 
 // A test calls Inside if it runs both ends in this process on mem0. If the run is short and
 // GODAT_TEST_DEVICE is set, Inside skips the test.
-func Inside(t *testing.T) {
+func Inside(t testing.TB) {
 	t.Helper()
 	if testing.Short() && os.Getenv("GODAT_TEST_DEVICE") != "" {
 		t.Skip("not on mem0 in a short run on a device")
@@ -53,7 +53,7 @@ func Inside(t *testing.T) {
 
 // Run runs the example with the arguments until it ends, and returns its output. The test fails
 // unless the exit status is 0.
-func Run(t *testing.T, args ...string) string {
+func Run(t testing.TB, args ...string) string {
 	t.Helper()
 	return Start(t, args...).Wait(t)
 }
@@ -68,7 +68,7 @@ type Process struct {
 
 // Start starts the example with the arguments. The process is killed after Patience, or when the
 // test ends.
-func Start(t *testing.T, args ...string) *Process {
+func Start(t testing.TB, args ...string) *Process {
 	t.Helper()
 	p := &Process{cmd: exec.Command(os.Args[0], args...)}
 	p.cmd.Env = append(os.Environ(), role+"=1")
@@ -92,7 +92,7 @@ func Start(t *testing.T, args ...string) *Process {
 }
 
 // Line returns the next line that the process prints.
-func (p *Process) Line(t *testing.T) string {
+func (p *Process) Line(t testing.TB) string {
 	t.Helper()
 	line, err := p.stdout.ReadString('\n')
 	if err != nil {
@@ -104,7 +104,7 @@ func (p *Process) Line(t *testing.T) string {
 }
 
 // Address returns the last word of the next line: the address that a server prints.
-func (p *Process) Address(t *testing.T) string {
+func (p *Process) Address(t testing.TB) string {
 	t.Helper()
 	words := strings.Fields(p.Line(t))
 	if len(words) == 0 {
@@ -114,7 +114,7 @@ func (p *Process) Address(t *testing.T) string {
 }
 
 // Interrupt sends the process SIGINT.
-func (p *Process) Interrupt(t *testing.T) {
+func (p *Process) Interrupt(t testing.TB) {
 	t.Helper()
 	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
@@ -123,7 +123,7 @@ func (p *Process) Interrupt(t *testing.T) {
 
 // Wait waits for the end of the process and returns the rest of its output. The test fails unless
 // the exit status is 0.
-func (p *Process) Wait(t *testing.T) string {
+func (p *Process) Wait(t testing.TB) string {
 	t.Helper()
 	rest, _ := io.ReadAll(p.stdout)
 	if err := p.cmd.Wait(); err != nil {
