@@ -57,7 +57,7 @@ type peer struct {
 }
 
 const (
-	logLength     = 80
+	logLength     = 300
 	historyLength = 64
 	writeLimit    = 3 * time.Second
 	readLimit     = 20 * time.Second

@@ -240,7 +240,11 @@ func (s *session) received(ev *udat.Event, p post, ok bool) {
 	case ok && bytes.IndexByte(mem[:n], pattern.Secret) >= 0:
 		s.bad("a receive of %d bytes was not filled", n)
 	case ok && !s.arena.isSecret(mem[n:]), !ok && !s.arena.isSecret(mem[p.size:]):
-		s.bad("memory behind a receive of %d bytes with %d bytes was written", p.size, n)
+		last := len(mem)
+		for last > 0 && mem[last-1] == pattern.Secret {
+			last--
+		}
+		s.bad("memory behind a receive of %d bytes with %d bytes was written, up to %d (%v)", p.size, n, last, ev.Operation)
 	case !s.arena.isSecret(guard):
 		s.bad("the guard behind a receive of %d bytes was written", p.size)
 	}

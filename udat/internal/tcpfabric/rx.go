@@ -26,8 +26,9 @@ type rx struct {
 
 	missing int // missing bytes of a large frame that must be complete before it is used
 
-	in      softnic.Inbound // the peer's request
-	wr      fabric.SendWR
+	in      softnic.Inbound  // the peer's request
+	wr      fabric.SendWR    // the latest send, or immediate data
+	atomic  fabric.SendWR    // the latest atomic, which may come within a send
 	out     softnic.Outbound // the memory that an answer goes to
 	into    target
 	iov     [][]byte

@@ -159,9 +159,8 @@ func (x *rx) finish(l *link) {
 			x.open = false
 			x.in.Length = x.size
 			if x.wr.Opcode == fabric.OpWriteImm {
-				x.in.Length = x.written
+				x.in.Length, x.written = x.written, 0
 			}
-			x.written = 0
 			l.qp.Finish(&x.in)
 			if x.wr.Opcode == fabric.OpSendInv && !l.own && !l.qp.Connected() {
 				x.refuse(l, iwarp.FaultInvalidate)
@@ -233,11 +232,11 @@ func (x *rx) atomicRequest(l *link) iwarp.Fault {
 	if f := x.reach(l, 0, word, fabric.RemoteAtomic, ofRequests); f != fine {
 		return f
 	}
-	x.wr = fabric.SendWR{Opcode: fabric.OpFetchAdd, CompareAdd: h.Operand}
+	x.atomic = fabric.SendWR{Opcode: fabric.OpFetchAdd, CompareAdd: h.Operand}
 	if h.Atomic == iwarp.CmpSwap {
-		x.wr = fabric.SendWR{Opcode: fabric.OpCmpSwap, CompareAdd: h.Compare, Swap: h.Operand}
+		x.atomic = fabric.SendWR{Opcode: fabric.OpCmpSwap, CompareAdd: h.Compare, Swap: h.Operand}
 	}
-	x.in.WR = &x.wr
+	x.in.WR = &x.atomic
 	l.qp.Atomic(&x.in)
 	a := answer{atomic: true, sink: h.ID, value: binary.NativeEndian.Uint64(x.in.Place()[0])}
 	x.in.Release()
