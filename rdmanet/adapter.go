@@ -1,6 +1,7 @@
 package rdmanet
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"strconv"
@@ -22,6 +23,9 @@ type Path struct {
 	AckTimeout   *int           // 1 to 31: a packet is sent again after 4.096 us << AckTimeout; 0: never
 	MTU          *int           // in bytes: 256, 512, 1024, 2048 or 4096
 	Spin         *time.Duration // how long a blocked call polls before it parks: 0 to 1 s
+
+	tls    *tls.Config // of the Dialer or ListenConfig; nil: no TLS
+	server string      // the name that the peer's certificate must have, unless tls has one
 }
 
 // adapterKey identifies an adapter by a name or an address, and by the path settings. The value -1
@@ -30,10 +34,13 @@ type adapterKey struct {
 	name string
 	ints [5]int
 	spin time.Duration
+
+	tls    *tls.Config
+	server string
 }
 
 func (p Path) key(name string) adapterKey {
-	k := adapterKey{name: name, spin: -1}
+	k := adapterKey{name: name, spin: -1, tls: p.tls, server: p.server}
 	for i, v := range []*int{p.TOS, p.ServiceLevel, p.GIDIndex, p.AckTimeout, p.MTU} {
 		k.ints[i] = -1
 		if v != nil {
@@ -44,6 +51,12 @@ func (p Path) key(name string) adapterKey {
 		k.spin = *p.Spin
 	}
 	return k
+}
+
+// with returns the path with a configuration for TLS.
+func (p Path) with(config *tls.Config) Path {
+	p.tls = config
+	return p
 }
 
 func (p Path) options() (opts []udat.Option) {
@@ -61,7 +74,19 @@ func (p Path) options() (opts []udat.Option) {
 	if p.Spin != nil {
 		opts = append(opts, udat.WithSpin(*p.Spin))
 	}
+	if p.tls != nil {
+		opts = append(opts, udat.WithTLS(named(p.tls, p.server)))
+	}
 	return opts
+}
+
+// named returns the configuration with a name for the peer's certificate, if it has none.
+func named(config *tls.Config, server string) *tls.Config {
+	if config.ServerName == "" {
+		config = config.Clone()
+		config.ServerName = server
+	}
+	return config
 }
 
 // adapter is an open device that dispatchers, listeners and zones share.

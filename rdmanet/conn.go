@@ -1,6 +1,7 @@
 package rdmanet
 
 import (
+	"crypto/x509"
 	"encoding/binary"
 	"io"
 	"net"
@@ -23,7 +24,10 @@ type Conn struct {
 	local  net.Addr
 	remote net.Addr
 	peer   hello
-	reqs   [requests]uint64 // for each request in flight, the value of outgoing.freed after its completion
+
+	certificates []*x509.Certificate // of the peer
+
+	reqs [requests]uint64 // for each request in flight, the value of outgoing.freed after its completion
 
 	rmu sync.Mutex // one Read at a time
 	wmu sync.Mutex // one Write at a time
@@ -289,6 +293,10 @@ func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 // Device returns the name by which the RDMA device was opened: a name ("rxe0", "mem0") or an
 // address.
 func (c *Conn) Device() string { return c.pool.adapter.key.name }
+
+// PeerCertificates returns the certificates that the peer has shown with TLS, its own first, or nil
+// without TLS.
+func (c *Conn) PeerCertificates() []*x509.Certificate { return c.certificates }
 
 // opError wraps an error in a net.OpError. It returns nil and io.EOF unchanged.
 func (c *Conn) opError(op string, err error) error {

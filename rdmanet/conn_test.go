@@ -11,6 +11,7 @@ import (
 	"golang.org/x/net/nettest"
 	"gotest.tools/v3/assert"
 
+	"github.com/godat/godat/internal/tlstest"
 	"github.com/godat/godat/rdmanet"
 )
 
@@ -39,6 +40,9 @@ func onEach(t *testing.T, test func(t *testing.T, dev string)) {
 func listen(t testing.TB, dev string, lc rdmanet.ListenConfig) *rdmanet.Listener {
 	t.Helper()
 	lc.Device = dev
+	if lc.TLS == nil && lc.Zone == nil {
+		lc.TLS = tlstest.Suite(dev)
+	}
 	l, err := lc.Listen(context.Background(), "rdma", ":0")
 	assert.NilError(t, err)
 	t.Cleanup(func() { l.Close() })
@@ -67,6 +71,9 @@ func pair(t testing.TB, dev string, d rdmanet.Dialer, lc rdmanet.ListenConfig) (
 func join(t testing.TB, dev string, l *rdmanet.Listener, d rdmanet.Dialer) (client, server *rdmanet.Conn) {
 	t.Helper()
 	d.Device = dev
+	if d.TLS == nil && d.Zone == nil {
+		d.TLS = tlstest.Suite(dev)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	client, err := d.Dial(ctx, "rdma", l.Addr().String())

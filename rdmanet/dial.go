@@ -1,7 +1,9 @@
 package rdmanet
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -44,6 +46,12 @@ type Dialer struct {
 	// three unanswered probes the connection is broken. The value 0 means 15 seconds, and a negative
 	// value disables probes. A time of less than 50 ms is rounded up to 50 ms.
 	KeepAlive time.Duration
+	// TLS, unless nil, encrypts and authenticates the connection from its first byte to its last:
+	// stream, messages and remote memory. It is for the device "tcp" and for Fallback. If its
+	// ServerName is empty, the peer's certificate must have the host of the address that is dialed.
+	// The connections of one configuration and host share what they can, so use one configuration for
+	// all, and do not change it. A connection in a Zone has no TLS.
+	TLS *tls.Config
 	// Timeout is the time limit of Dial, for all addresses of the host together. The value 0 means 30
 	// seconds.
 	Timeout time.Duration
@@ -87,6 +95,9 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	if network == Network {
 		network = "tcp"
 	}
+	if d.TLS != nil {
+		return (&tls.Dialer{NetDialer: &tcp, Config: d.TLS}).DialContext(ctx, network, address)
+	}
 	return tcp.DialContext(ctx, network, address)
 }
 
@@ -108,6 +119,9 @@ func (d *Dialer) dialAll(ctx context.Context, network, address string, tcpNames 
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	cfg, device, err := d.config()
+	if host, _, err := net.SplitHostPort(address); err == nil && d.TLS != nil {
+		cfg.path.server = cmp.Or(host, "localhost")
+	}
 	var addrs []netip.AddrPort
 	if err == nil {
 		addrs, err = resolve(ctx, network, address, tcpNames)
@@ -164,7 +178,7 @@ func dialError(network string, to net.Addr, err error) error {
 func (d *Dialer) config() (cfg config, device string, err error) {
 	cfg, err = newConfig(d.ReadBuffer, d.WriteBuffer, d.KeepAlive, d.TCPAddrs, d.Logger)
 	if err == nil {
-		device, err = cfg.useZone(d.Zone, d.Device, d.Path)
+		device, err = cfg.useZone(d.Zone, d.Device, d.Path.with(d.TLS))
 	}
 	if err != nil || d.LocalAddr == nil {
 		return cfg, device, err

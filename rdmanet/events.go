@@ -72,6 +72,7 @@ func (c events) established(ev *udat.Event) {
 	if p, err := c.ep.Query(); err == nil && p.RemoteAddr.IsValid() {
 		c.local = c.cfg.addr(Addr{addrPort(p.LocalAddr, p.LocalPortQual)})
 		c.remote = c.cfg.addr(Addr{addrPort(p.RemoteAddr, p.RemotePortQual)})
+		c.certificates = p.PeerCertificates
 	}
 	if c.out.accepted {
 		return

@@ -2,6 +2,7 @@ package rdmanet
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -31,6 +32,7 @@ type ListenConfig struct {
 	Zone                    *Zone
 	ReadBuffer, WriteBuffer int
 	KeepAlive               time.Duration
+	TLS                     *tls.Config // needs a certificate; ClientAuth says which peers may connect
 	// Backlog is the largest number of connections that wait for Accept. It is also the largest number
 	// of requests that wait for an answer. It can be 1 to 65,536, and 0 means 4096. In addition,
 	// connections may wait for the first message of their peers: at most a quarter of Backlog, or 4 if
@@ -64,7 +66,11 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	}
 	lc.Fallback(err)
 	tcp := net.ListenConfig{KeepAlive: lc.KeepAlive}
-	return tcp.Listen(ctx, "tcp", address)
+	l2, err := tcp.Listen(ctx, "tcp", address)
+	if err == nil && lc.TLS != nil {
+		l2 = tls.NewListener(l2, lc.TLS)
+	}
+	return l2, err
 }
 
 func (lc *ListenConfig) listen(ctx context.Context, network, address string) (l *Listener, err error) {
@@ -94,7 +100,7 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (l 
 		return nil, err
 	}
 	local = addrs[0]
-	device, err := cfg.useZone(lc.Zone, lc.Device, lc.Path)
+	device, err := cfg.useZone(lc.Zone, lc.Device, lc.Path.with(lc.TLS))
 	if err != nil {
 		return nil, err
 	}

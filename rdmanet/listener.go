@@ -147,6 +147,7 @@ func (l *Listener) accept(r *request, m *making) (*Conn, error) {
 		return nil, acceptError{err}
 	}
 	c.local, c.remote = l.cfg.addr(r.local), l.cfg.addr(Addr{addrPort(q.RemoteAddr, q.RemotePortQual)})
+	c.certificates = q.PeerCertificates
 	c.meet(h)
 	c.out.accepted = true
 	c.ready = func(c *Conn, err error) { l.ready(m, c, err) }

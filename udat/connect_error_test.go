@@ -79,6 +79,7 @@ func TestStillConnecting(t *testing.T) {
 // TestNoRDMAThere: if the peer's host accepts a TCP connection and then is silent, or answers
 // something else, the event does not blame a firewall, but says what answered.
 func TestNoRDMAThere(t *testing.T) {
+	t.Setenv(tlsEnv, "")
 	for name, row := range map[string]struct {
 		answer string
 		event  udat.EventNumber

@@ -1,6 +1,7 @@
 package udat
 
 import (
+	"crypto/x509"
 	"net/netip"
 
 	"github.com/godat/godat/udat/internal/fabric"
@@ -45,6 +46,10 @@ type CRParam struct {
 	// connection manager's message, because the peer's program does not use this library or either
 	// end has a Linux kernel before 5.9. Extension.
 	PrivateDataPadded bool
+
+	// PeerCertificates are those that the peer has shown with TLS (see [WithTLS]), its own first.
+	// Extension.
+	PeerCertificates []*x509.Certificate
 }
 
 // Query returns a description of the request.
@@ -60,7 +65,16 @@ func (c *CR) Query() (CRParam, error) {
 	return CRParam{
 		RemoteAddr: remote.Addr(), RemotePortQual: uint64(remote.Port()),
 		PrivateDataSize: len(private), PrivateData: private, PrivateDataPadded: padded, LocalEP: c.ep,
+		PeerCertificates: certificatesOf(c.request),
 	}, nil
+}
+
+// certificatesOf returns the certificates that the peer of a request or connection has shown.
+func certificatesOf(of any) []*x509.Certificate {
+	if a, ok := of.(fabric.Authenticated); ok {
+		return a.PeerCertificates()
+	}
+	return nil
 }
 
 // Accept accepts the request with an endpoint, which must be UNCONNECTED and have a zone. If the

@@ -1,6 +1,9 @@
 package udat
 
-import "net/netip"
+import (
+	"crypto/x509"
+	"net/netip"
+)
 
 // EPParam describes an endpoint. The remote address and qualifier and the local qualifier are set
 // in PASSIVE, ACTIVE, TENTATIVE, COMPLETION_PENDING, CONNECTED and DISCONNECT_PENDING, and zero in
@@ -18,6 +21,10 @@ type EPParam struct {
 	ConnectEVD     *EVD
 	SRQ            *SRQ
 	Attr           EPAttr // the values in force; here 0 means 0, not the default
+
+	// PeerCertificates are those that the peer of the connection has shown with TLS (see [WithTLS]),
+	// its own first. Extension.
+	PeerCertificates []*x509.Certificate
 }
 
 // EPField is a set of fields of EPParam and of EPAttr.
@@ -71,11 +78,16 @@ func (ep *EP) Query() (EPParam, error) {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
 	local, remote := ep.addresses()
+	var shown []*x509.Certificate
+	if ep.getState() == EPConnected {
+		shown = certificatesOf(ep.conn.Load().conn)
+	}
 	return EPParam{
 		IA: ep.obj.ia, State: ep.getState(),
 		LocalAddr: local.Addr(), LocalPortQual: uint64(local.Port()),
 		RemoteAddr: remote.Addr(), RemotePortQual: uint64(remote.Port()),
 		PZ: ep.pz, RecvEVD: ep.recvEVD, RequestEVD: ep.requestEVD, ConnectEVD: ep.connectEVD, SRQ: ep.srq, Attr: ep.attr,
+		PeerCertificates: shown,
 	}, nil
 }
 

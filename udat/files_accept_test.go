@@ -14,6 +14,7 @@ import (
 
 // If there is no descriptor for an accept, the error names the limit of descriptors, not memory.
 func TestAcceptWithoutFiles(t *testing.T) {
+	t.Setenv(tlsEnv, "") // TLS takes no descriptor more
 	a, b := newEnd(t, "tcp:127.0.0.1", setup{}), newEnd(t, "tcp:127.0.0.1", setup{})
 	assert.NilError(t, a.ep.Connect(b.ia.Addr(), listen(t, b).Qual(), patience, nil, 0, 0))
 	request := expect(t, b.cr, udat.EventConnectionRequest)

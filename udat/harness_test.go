@@ -13,6 +13,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/internal/leaktest"
+	"github.com/godat/godat/internal/tlstest"
 	"github.com/godat/godat/udat"
 	"github.com/godat/godat/udat/internal/fabric/faultfabric"
 )
@@ -20,6 +21,8 @@ import (
 // deviceEnv names a device, or several devices separated by commas. They must exist, and the suite
 // runs on them in addition to the fabric inside this process.
 const deviceEnv = "GODAT_TEST_DEVICE"
+
+const tlsEnv = tlstest.Env
 
 // patience limits every wait that must succeed.
 var patience = leaktest.Patience
@@ -77,6 +80,9 @@ func noLeaks(t *testing.T) {
 // open opens an adapter. When the test ends the adapter is closed, abruptly if necessary.
 func open(t *testing.T, dev string, opts ...udat.Option) *udat.IA {
 	t.Helper()
+	if config := tlstest.Suite(dev); config != nil {
+		opts = append([]udat.Option{udat.WithTLS(config)}, opts...)
+	}
 	ia, err := udat.Open(dev, opts...)
 	assert.NilError(t, err)
 	t.Cleanup(func() {

@@ -1,6 +1,7 @@
 package udat
 
 import (
+	"crypto/tls"
 	"log/slog"
 	"slices"
 	"time"
@@ -247,6 +248,25 @@ func WithBufferMemory(bytes int) Option {
 func WithVirtualAddresses() Option {
 	return func(o *openOptions) error {
 		o.fabric.HideAddresses = false
+		return nil
+	}
+}
+
+// WithTLS encrypts and authenticates every connection of the adapter with TLS, from its first byte
+// to its last: Sends, RDMA and the messages of the connection. It is for the device tcp; on other
+// devices Open returns ErrModelNotSupported. The configuration is used as that of [tls.Client] for
+// EP.Connect and of [tls.Server] for service points, and must not be changed afterwards. If its
+// ServerName is empty, Connect wants a certificate for the peer's IP address. To admit only peers
+// with a certificate, set ClientAuth to tls.RequireAndVerifyClientCert. A peer without TLS gets no
+// connection. The peer's certificates are in CRParam and EPParam.
+//
+// Extension.
+func WithTLS(config *tls.Config) Option {
+	return func(o *openOptions) error {
+		if config == nil {
+			return fail("ia_open", InvalidParameter, SubArg2, "WithTLS needs a configuration, not nil")
+		}
+		o.fabric.TLS = config
 		return nil
 	}
 }

@@ -14,6 +14,8 @@
 package fabric
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"net/netip"
 	"time"
@@ -69,6 +71,10 @@ type Options struct {
 	// HideAddresses makes a fabric in software give peers other addresses than those of memory, so
 	// that they do not learn where this process has its memory. Hardware uses those of memory.
 	HideAddresses bool
+
+	// TLS, unless nil, is the configuration of TLS for every connection of the device, as client and
+	// as server. Only the fabric tcp supports this option.
+	TLS *tls.Config
 }
 
 // DefaultRetry means 7 transport retries, or 6 on soft-RoCE, where 7 means to retry for ever.
@@ -335,6 +341,13 @@ type Request interface {
 	// Reject rejects the request. If byConsumer is true, the peer receives EventPeerRejected.
 	// Otherwise it receives EventRejected, whose data may be padded with zeroes.
 	Reject(private []byte, byConsumer bool) error
+}
+
+// Authenticated is implemented by a Conn and a Request whose peer may have shown certificates.
+type Authenticated interface {
+	// PeerCertificates returns the certificates of the peer, its own first, or nil if it has shown
+	// none.
+	PeerCertificates() []*x509.Certificate
 }
 
 // ConnEventKind is the kind of a connection event.

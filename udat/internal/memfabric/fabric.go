@@ -79,8 +79,9 @@ func (f *Fabric) Open(name string, opts fabric.Options, async func(fabric.AsyncE
 	if opts.BufferMemory != 0 {
 		return nil, fmt.Errorf("%w: %s has no buffers", fabric.ErrNotSupported, deviceName)
 	}
-	if opts.Checksums != nil {
-		return nil, fmt.Errorf("%w: %s has no checksums", fabric.ErrNotSupported, deviceName)
+	if opts.Checksums != nil || opts.TLS != nil {
+		return nil, fmt.Errorf("%w: %s has no checksums and no TLS, because its bytes do not leave the process",
+			fabric.ErrNotSupported, deviceName)
 	}
 	d := &Device{net: &f.network}
 	d.faults.Faults, d.faults.dev = &d.Device.Faults, d

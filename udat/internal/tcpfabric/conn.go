@@ -1,10 +1,10 @@
 package tcpfabric
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"sync/atomic"
 
 	"github.com/godat/godat/udat/internal/fabric"
@@ -17,6 +17,7 @@ type conn struct {
 	softnic.Conn
 	dev     *Device
 	reached atomic.Bool // the peer's host has accepted the TCP connection
+	shown   atomic.Pointer[[]*x509.Certificate]
 }
 
 // errNoSetup is the error if TCP reaches the peer's host, but no program there answers the set-up.
@@ -46,7 +47,7 @@ type agreed struct {
 // start takes over the TCP connection and connects the queue pair with it. If the queue pair is in
 // error or closed, start closes the TCP connection and returns ErrQPState. After any other error
 // the caller still has the TCP connection.
-func (c *conn) start(tcp *net.TCPConn, a agreed) error {
+func (c *conn) start(tcp stream, a agreed) error {
 	d, l := c.dev, linkOf(c.QP)
 	l.dev, l.conn, l.own, l.crc = d, &c.Conn, a.own, a.crc
 	l.asked, l.sinkKey = make([]ask, max(int(a.out), 1)), rand.Uint32()
@@ -63,6 +64,9 @@ func (c *conn) start(tcp *net.TCPConn, a agreed) error {
 		return short(err)
 	}
 	l.sock = sock
+	if shown := certificates(tcp); shown != nil {
+		c.shown.Store(&shown)
+	}
 	l.tx.borrow(l)
 	if len(a.first) > 0 {
 		l.tx.setup(a.first)

@@ -43,11 +43,18 @@ func (c *conn) attempt(ctx context.Context, private []byte) {
 		// If ctx ends, the function closes the connection. It does not set a deadline instead, because
 		// the set-up sets deadlines of its own.
 		stop := context.AfterFunc(ctx, func() { tcp.Close() })
-		reply, ev := c.ask(tcp, revision, private)
+		var reply iwarp.Setup
+		var ev *fabric.ConnEvent
+		over, err := c.dev.encrypt(ctx, tcp, true, replyLimit)
+		if err != nil {
+			ev = handshakeFailed(err)
+		} else {
+			reply, ev = c.ask(over, revision, private)
+		}
 		stop()
 		switch {
 		case ev == nil:
-			c.answered(tcp, reply)
+			c.answered(over, reply)
 			return
 		case revision == 2 && reply.Revision == 1: // a peer that supports RFC 5044 only: try again with revision 1
 			tcp.Close()
@@ -93,7 +100,7 @@ func (c *conn) dial(ctx context.Context) (*net.TCPConn, fabric.ConnEvent) {
 }
 
 // ask sends the request and reads the reply. The event is nil if the peer has accepted.
-func (c *conn) ask(tcp *net.TCPConn, revision uint8, private []byte) (iwarp.Setup, *fabric.ConnEvent) {
+func (c *conn) ask(tcp stream, revision uint8, private []byte) (iwarp.Setup, *fabric.ConnEvent) {
 	in, out := c.ReadDepths()
 	s := iwarp.Setup{Revision: revision, CRC: c.dev.wantsCRC(tcp), Extended: true, Private: private}
 	if revision == 2 {
@@ -142,7 +149,7 @@ func chooses(request, reply *iwarp.Setup) (error, iwarp.Fault) {
 }
 
 // A call of answered establishes the connection that the peer has accepted.
-func (c *conn) answered(tcp *net.TCPConn, reply iwarp.Setup) {
+func (c *conn) answered(tcp stream, reply iwarp.Setup) {
 	c.dev.HW.Mu.Lock()
 	if c.State != softnic.Connecting {
 		c.dev.HW.Mu.Unlock()

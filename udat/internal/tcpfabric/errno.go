@@ -31,13 +31,15 @@ func short(err error) error {
 // kindOf returns the kind of event for a stream that has ended with err, while this end had inFlight
 // requests in flight. It returns EventUnreachable if the peer can no longer be reached. A peer resets
 // its stream, or ends it within a message, if it refuses a request, is disconnected abruptly or dies:
-// that is EventFailed if it may have hit a request. For any other err it returns EventDisconnected.
+// that is EventFailed if it may have hit a request. So is a stream that
+// somebody has cut off below TLS. For any other err it returns EventDisconnected.
 func kindOf(err error, own bool, inFlight int) fabric.ConnEventKind {
 	within := errors.Is(err, errMidFrame)
 	switch {
 	case isOf(err, syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.EHOSTDOWN, syscall.ENETDOWN):
 		return fabric.EventUnreachable
-	case inFlight > 0 && (within || isOf(err, syscall.ECONNRESET, syscall.ECONNABORTED, syscall.EPIPE)), within && !own:
+	case errors.Is(err, errCut),
+		inFlight > 0 && (within || isOf(err, syscall.ECONNRESET, syscall.ECONNABORTED, syscall.EPIPE)), within && !own:
 		return fabric.EventFailed
 	}
 	return fabric.EventDisconnected

@@ -150,7 +150,7 @@ func (l *link) owe(s *hotSet) {
 	if !l.due() {
 		return
 	}
-	if pollable && (s.owing.CompareAndSwap(nil, l) || s.owing.Load() == l) {
+	if l.sock.pollable() && (s.owing.CompareAndSwap(nil, l) || s.owing.Load() == l) {
 		s.dev.heat(s)
 		return
 	}
@@ -180,7 +180,7 @@ func (s *hotSet) poll(l *link) bool {
 // has an entry for each of the link's completion queues, which says whether a brief Wait was under
 // way.
 func (l *link) warm(waited [2]bool) {
-	if !pollable || !l.live.Load() || !l.qp.Connected() || l.hot.Load() != nil && !l.byWait.Load() {
+	if !l.live.Load() || !l.qp.Connected() || l.hot.Load() != nil && !l.byWait.Load() {
 		return
 	}
 	for i, s := range l.polled {
@@ -206,7 +206,7 @@ func (l *link) warm(waited [2]bool) {
 // link is in another set, or if the queue is armed. A caller that has armed the queue may sleep
 // until the notification comes, and does not read the sockets meanwhile.
 func (s *hotSet) add(l *link, byWait bool) bool {
-	if s.queue.Armed() || !s.put(l, byWait) {
+	if !l.sock.pollable() || s.queue.Armed() || !s.put(l, byWait) {
 		return false
 	}
 	if s.queue.Armed() { // Sleep may have come before put

@@ -1,6 +1,7 @@
 package tcpfabric
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/godat/godat/udat/internal/fabric"
 	"github.com/godat/godat/udat/internal/softnic"
+	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 )
 
 // maxStrangers bounds, for a listener, the TCP connections that have not sent a request, and the
@@ -65,6 +67,9 @@ func (s *sources) add(a netip.Addr, n int) {
 
 // Listen accepts requests on the device's address, or on all addresses.
 func (d *Device) Listen(port uint16, accept fabric.Filter, on func(fabric.Request)) (fabric.Listener, error) {
+	if err := canServe(d.Opts.TLS); err != nil {
+		return nil, err
+	}
 	l := &listener{dev: d}
 	l.all, l.ofSource = strangers(openFiles())
 	l.Accept = accept
@@ -167,7 +172,11 @@ func (l *listener) answer(source netip.Addr) {
 
 // greet reads the request that comes on a TCP connection, and queues the request for the handler.
 func (l *listener) greet(tcp *net.TCPConn) {
-	s, err := readSetup(tcp, false, requestLimit)
+	var s iwarp.Setup
+	over, err := l.dev.encrypt(context.Background(), tcp, false, requestLimit)
+	if err == nil {
+		s, err = readSetup(over, false, requestLimit)
+	}
 	l.mu.Lock()
 	i := slices.Index(l.halfOpen, tcp)
 	if i >= 0 {
@@ -181,7 +190,7 @@ func (l *listener) greet(tcp *net.TCPConn) {
 	}
 	d := l.dev
 	a := &d.HW.Attr
-	r := &request{dev: d, lis: l, tcp: tcp, setup: s}
+	r := &request{dev: d, lis: l, tcp: over, setup: s}
 	r.Request = softnic.Request{Lis: &l.Listener, Local: addrOf(tcp.LocalAddr()), Remote: addrOf(tcp.RemoteAddr()),
 		Data: s.Private, In: uint8(a.MaxReadIn), Out: uint8(a.MaxReadOut), Refuse: r.refuse}
 	if s.Enhanced {

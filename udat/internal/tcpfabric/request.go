@@ -2,7 +2,6 @@ package tcpfabric
 
 import (
 	"errors"
-	"net"
 
 	"github.com/godat/godat/udat/internal/fabric"
 	"github.com/godat/godat/udat/internal/softnic"
@@ -14,7 +13,7 @@ type request struct {
 	softnic.Request
 	dev     *Device
 	lis     *listener
-	tcp     *net.TCPConn
+	tcp     stream
 	setup   iwarp.Setup
 	counted bool // by listener.ask
 }

@@ -50,7 +50,7 @@ const (
 )
 
 // readSetup reads a request or a reply, and no byte after it.
-func readSetup(c *net.TCPConn, reply bool, limit time.Duration) (iwarp.Setup, error) {
+func readSetup(c stream, reply bool, limit time.Duration) (iwarp.Setup, error) {
 	c.SetReadDeadline(time.Now().Add(limit))
 	frame := make([]byte, iwarp.SetupHeaderSize, iwarp.MaxSetupSize)
 	if _, err := io.ReadFull(c, frame); err != nil {
@@ -68,7 +68,7 @@ func readSetup(c *net.TCPConn, reply bool, limit time.Duration) (iwarp.Setup, er
 }
 
 // writeSetup writes a request, or a reply that rejects.
-func writeSetup(c *net.TCPConn, s *iwarp.Setup) error {
+func writeSetup(c stream, s *iwarp.Setup) error {
 	frame, err := s.Append(nil)
 	if err != nil {
 		return err
@@ -79,7 +79,7 @@ func writeSetup(c *net.TCPConn, s *iwarp.Setup) error {
 }
 
 // writeTerminate ends a set-up that has succeeded for the peer.
-func writeTerminate(c *net.TCPConn, crc bool, reason iwarp.Fault) {
+func writeTerminate(c stream, crc bool, reason iwarp.Fault) {
 	var b [iwarp.MaxHeader + iwarp.MaxTerminate + iwarp.MaxTrailer]byte
 	var payload [iwarp.MaxTerminate]byte
 	n := iwarp.PutTerminate(payload[:], reason, nil)
@@ -92,16 +92,16 @@ func writeTerminate(c *net.TCPConn, crc bool, reason iwarp.Fault) {
 }
 
 // wantsCRC reports whether this end asks for checksums. If no option decides that, this end asks
-// for checksums only if the bytes may leave this host.
-func (d *Device) wantsCRC(c *net.TCPConn) bool {
+// for checksums only if the bytes may leave this host without TLS.
+func (d *Device) wantsCRC(c stream) bool {
 	if on := d.Opts.Checksums; on != nil {
 		return *on
 	}
-	return leaves(c)
+	return leaves(c) && c == stream(tcpOf(c)) // TLS finds every change
 }
 
 // A call of leaves reports whether the bytes that are sent on the connection may leave this host.
-func leaves(c *net.TCPConn) bool {
+func leaves(c stream) bool {
 	return between(addrOf(c.LocalAddr()).Addr(), addrOf(c.RemoteAddr()).Addr())
 }
 
@@ -126,14 +126,15 @@ const noPath = 1448
 // keep sets how soon TCP notices that the peer has vanished, and returns TCP's segment size. The
 // time depends on the retries in the options: with 7 retries, the default, the time is about half a
 // minute. If the connection is within this host, keep also sets its congestion control.
-func (d *Device) keep(c *net.TCPConn) (segment int) {
+func (d *Device) keep(c stream) (segment int) {
 	retries := time.Duration(d.Opts.Retry) + 1
-	c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: retries * time.Second,
+	tcp := tcpOf(c)
+	tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: retries * time.Second,
 		Count: 3})
 	if !leaves(c) {
-		unpace(c)
+		unpace(tcp)
 	}
-	if segment = tune(c, 4*retries*time.Second); segment <= 0 {
+	if segment = tune(tcp, 4*retries*time.Second); segment <= 0 {
 		segment = noPath
 	}
 	return segment

@@ -27,6 +27,8 @@ type socket interface {
 	closeWrite()
 	// start makes the socket call its events.
 	start() error
+	// pollable reports whether a caller can read the socket by polling.
+	pollable() bool
 	// watch turns the calls of events.readable on or off. While they are off, a caller reads the
 	// socket by polling.
 	watch(on bool)

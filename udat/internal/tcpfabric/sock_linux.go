@@ -16,9 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pollable says whether a caller can read a socket by polling.
-const pollable = true
-
 // poller waits for the sockets of a device in one goroutine. Its epoll instance is registered with
 // the poller of Go's runtime, so that no thread blocks in epoll_wait. The sockets are not
 // registered there, so that the runtime does not disturb a caller that polls a socket.
@@ -161,8 +158,13 @@ type sock struct {
 	off    bool // readable is not called
 }
 
-// adopt takes over the connection from package net. After an error package net still has it.
-func (p *poller) adopt(c *net.TCPConn, on events) (socket, error) {
+// adopt takes over the stream from package net, unless it is one of TLS. After an error package net
+// still has it.
+func (p *poller) adopt(from stream, on events) (socket, error) {
+	c, ok := from.(*net.TCPConn)
+	if !ok {
+		return newStreamSock(from, on), nil
+	}
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return nil, err
@@ -186,6 +188,8 @@ func (p *poller) adopt(c *net.TCPConn, on events) (socket, error) {
 func (s *sock) start() error {
 	return unix.EpollCtl(s.p.fd, unix.EPOLL_CTL_ADD, s.fd, &unix.EpollEvent{Events: s.mask(true), Fd: s.id})
 }
+
+func (s *sock) pollable() bool { return true }
 
 func (s *sock) mask(reads bool) uint32 {
 	const always = unix.EPOLLOUT | unix.EPOLLET&(1<<32-1)

@@ -106,6 +106,10 @@ func (f *Fabric) Open(name string, opts fabric.Options, async func(fabric.AsyncE
 	if opts.Checksums != nil {
 		return nil, fmt.Errorf("%w: a verbs device decides on checksums itself", fabric.ErrNotSupported)
 	}
+	if opts.TLS != nil {
+		return nil, fmt.Errorf("%w: a verbs device sends past the processor, so it has no TLS: encrypt the network "+
+			"below it (IPsec or MACsec in the NIC), or use the device tcp", fabric.ErrNotSupported)
+	}
 	if opts.Retry == fabric.DefaultRetry {
 		opts.Retry = softroce.DefaultRetry(p.dev.VendorID)
 	}

@@ -1,5 +1,3 @@
-//go:build !linux || portablesocket
-
 package tcpfabric
 
 import (
@@ -10,29 +8,24 @@ import (
 	"github.com/godat/godat/udat/internal/softnic"
 )
 
-// pollable says whether a caller can read a socket by polling.
-const pollable = false
+// stream is a TCP connection of package net, or TLS on one.
+type stream interface {
+	net.Conn
+	CloseWrite() error
+}
 
-// The type kicker and the method Block do nothing here: Block does not wait.
-type kicker struct{}
+// tcpOf returns the TCP connection that carries the stream.
+func tcpOf(c stream) *net.TCPConn {
+	if over, ok := c.(interface{ NetConn() net.Conn }); ok {
+		return over.NetConn().(carrier).TCPConn
+	}
+	return c.(*net.TCPConn)
+}
 
-func (*kicker) Kick() {}
-
-func (s *hotSet) Block(time.Duration, func() bool) bool { return false }
-
-// poller does nothing here. Each socket has a goroutine that reads and one that writes. The build
-// tag portablesocket selects this file on Linux, for its tests.
-type poller struct{}
-
-func newPoller(func() bool) (*poller, error) { return new(poller), nil }
-
-func (*poller) stop() {}
-
-func (*poller) again() {}
-
-// sock is a socket of package net.
-type sock struct {
-	c  *net.TCPConn
+// streamSock is the socket of a stream that package net reads and writes: of TLS, and of every
+// stream where there is no poller. It has a goroutine that reads and one that writes.
+type streamSock struct {
+	c  stream
 	on events
 
 	mu      sync.Mutex
@@ -55,24 +48,26 @@ var portable = buffers{size: 128 << 10}
 // idleRead is the size of the buffer with which an idle connection waits for data.
 const idleRead = 4 << 10
 
-func (*poller) adopt(c *net.TCPConn, on events) (socket, error) {
+func newStreamSock(c stream, on events) *streamSock {
 	c.SetDeadline(time.Time{})
-	return &sock{c: c, on: on, taken: make(chan struct{}, 1), given: make(chan struct{}, 1)}, nil
+	return &streamSock{c: c, on: on, taken: make(chan struct{}, 1), given: make(chan struct{}, 1)}
 }
 
-func (s *sock) start() error {
+func (s *streamSock) pollable() bool { return false }
+
+func (s *streamSock) start() error {
 	go s.reads()
 	go s.writes()
 	return nil
 }
 
-func (s *sock) watch(bool) {}
+func (s *streamSock) watch(bool) {}
 
-func (s *sock) later() bool { return false }
+func (s *streamSock) later() bool { return false }
 
 // reads passes on what comes until the stream ends. An idle socket waits with a short buffer; a
 // buffer of the pool replaces it as long as each Read fills the buffer.
-func (s *sock) reads() {
+func (s *streamSock) reads() {
 	short := make([]byte, idleRead)
 	buf := short
 	var lent *[]byte
@@ -106,7 +101,7 @@ func (s *sock) reads() {
 	}
 }
 
-func (s *sock) read(bufs [][]byte) (n int, err error) {
+func (s *streamSock) read(bufs [][]byte) (n int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.in) == 0 {
@@ -125,7 +120,7 @@ func (s *sock) read(bufs [][]byte) (n int, err error) {
 	return n, nil
 }
 
-func (s *sock) writes() {
+func (s *streamSock) writes() {
 	for range s.given {
 		s.mu.Lock()
 		data, lent := s.out, s.lent
@@ -156,7 +151,7 @@ func (s *sock) writes() {
 	}
 }
 
-func (s *sock) write(bufs [][]byte) (n int, err error) {
+func (s *streamSock) write(bufs [][]byte) (n int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.outErr != nil {
@@ -180,19 +175,19 @@ func (s *sock) write(bufs [][]byte) (n int, err error) {
 	return n, nil
 }
 
-func (s *sock) closeWrite() {
+func (s *streamSock) closeWrite() {
 	s.mu.Lock()
 	s.closing = true
 	s.mu.Unlock()
 	softnic.Ring(s.given)
 }
 
-func (s *sock) shut() {
+func (s *streamSock) shut() {
 	s.mu.Lock()
 	s.shutted = true
 	s.in = nil
 	s.mu.Unlock()
-	s.c.Close()
+	tcpOf(s.c).Close() // without TLS's farewell, which may wait for the peer; closeWrite has sent it
 	softnic.Ring(s.given)
 	softnic.Ring(s.taken)
 }
@@ -203,7 +198,3 @@ func copyTo(dst, src []byte) int {
 	softnic.Move(dst[:n], src[:n])
 	return n
 }
-
-func tune(*net.TCPConn, time.Duration) (segment int) { return 0 }
-
-func unpace(*net.TCPConn) {}

@@ -1,0 +1,31 @@
+//go:build !linux || portablesocket
+
+package tcpfabric
+
+import (
+	"net"
+	"time"
+)
+
+// poller does nothing here: each socket has goroutines of its own. The build tag portablesocket
+// selects this file on Linux, for its tests.
+type poller struct{}
+
+func newPoller(func() bool) (*poller, error) { return new(poller), nil }
+
+func (*poller) stop() {}
+
+func (*poller) again() {}
+
+func (*poller) adopt(c stream, on events) (socket, error) { return newStreamSock(c, on), nil }
+
+// The type kicker and the method Block do nothing here: Block does not wait.
+type kicker struct{}
+
+func (*kicker) Kick() {}
+
+func (s *hotSet) Block(time.Duration, func() bool) bool { return false }
+
+func tune(*net.TCPConn, time.Duration) (segment int) { return 0 }
+
+func unpace(*net.TCPConn) {}
