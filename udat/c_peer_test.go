@@ -208,7 +208,7 @@ func TestCPeerConnects(t *testing.T) {
 
 // TestCPeerAnswers tests the answers of a C program, which have neither a marker nor a length.
 func TestCPeerAnswers(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		for _, c := range []struct {
 			name, data string
 			accept     bool

@@ -154,7 +154,7 @@ func TestOtherFamily(t *testing.T) {
 // TestBrokenErr: if work has failed at both ends, the event of each end has the reason, whichever
 // end learns first of the other's failure.
 func TestBrokenErr(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		devices := []string{dev}
 		if dev == "mem0" {
 			devices = []string{"mem0", "tcp:127.0.0.1"}

@@ -332,7 +332,7 @@ func TestCRRejectAlways(t *testing.T) {
 
 // TestCRAnsweredAtOnce: if several calls reject a request at the same time, exactly one succeeds.
 func TestCRAnsweredAtOnce(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
 		cr := ask(t, a, b, nil)
 		unlock := cr.Hold()

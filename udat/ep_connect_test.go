@@ -66,7 +66,7 @@ func TestConnectRefused(t *testing.T) {
 // TestConnectFailures makes attempts fail in each way, and connects the endpoint again after each
 // failure.
 func TestConnectFailures(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
 		nowhere := netip.MustParseAddr("2001:db8::1") // for any IPv4 address the kernel would ask the adapter's own network
 		for _, f := range []struct {
@@ -208,7 +208,7 @@ func TestUnreachableHost(t *testing.T) {
 
 // TestAcceptTooLate: the active end has given up when the answer comes.
 func TestAcceptTooLate(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		told := true
 		for name, giveUp := range map[string]func(a *end) error{
 			"disconnect": func(a *end) error { return a.ep.Disconnect(udat.CloseAbrupt) },

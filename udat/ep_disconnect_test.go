@@ -371,7 +371,7 @@ func TestFreeConnected(t *testing.T) {
 
 // TestFreeWhilePolled: work that Free flushes makes no event, even if a call polls meanwhile.
 func TestFreeWhilePolled(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		for range 30 {
 			a, b := pair(t, dev, setup{})
 			for i := range 8 {
@@ -453,7 +453,7 @@ func TestOneDispatcherForManyEndpoints(t *testing.T) {
 
 // TestCloseDuringFree: an adapter is closed while an endpoint is being freed.
 func TestCloseDuringFree(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		e, _ := inState(t, dev, udat.EPUnconnected, setup{})
 		release := e.ep.HoldPosts()
 		freed, closed := make(chan error, 1), make(chan error, 1)

@@ -135,7 +135,7 @@ func TestAtomics(t *testing.T) {
 // uses at the other end, with the immediate data. The completion of a failed operation has the
 // Operation too.
 func TestExtendedCompletions(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		cases := []struct {
 			name   string
 			kind   udat.OpKind

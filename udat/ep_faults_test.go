@@ -198,7 +198,7 @@ func TestNobodyLooks(t *testing.T) {
 
 // TestStatuses makes work fail with every status of a fabric.
 func TestStatuses(t *testing.T) {
-	onMem(t, func(t *testing.T, dev string) {
+	onMemOutside(t, func(t *testing.T, dev string) {
 		for st, want := range map[fabric.Status][2]udat.DTOStatus{ // of a request, of a receive
 			fabric.StatusLocalLength:   {udat.DTOErrLocalLength, udat.DTOErrLocalLength},
 			fabric.StatusLocalQPOp:     {udat.DTOErrLocalEP, udat.DTOErrLocalLength},

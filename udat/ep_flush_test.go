@@ -42,7 +42,7 @@ var endings = []struct {
 // a marker proves that nothing is left.
 func TestFlush(t *testing.T) {
 	const work = 10
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		all := acknowledged(newEnd(t, dev, setup{}))
 		for _, shared := range []bool{false, true} {
 			for _, how := range endings {

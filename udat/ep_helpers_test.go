@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"gotest.tools/v3/assert"
@@ -18,25 +19,12 @@ import (
 	"github.com/godat/godat/udat/internal/softnic"
 )
 
-// onMem runs a test that needs faults, on the fabric inside this process.
-func onMem(t *testing.T, test func(t *testing.T, dev string)) {
-	t.Run("mem0", func(t *testing.T) {
-		noLeaks(t)
-		test(t, "mem0")
-	})
-}
-
 // onSoftware runs a test that needs the faults of nic, on each software device of the suite.
 func onSoftware(t *testing.T, test func(t *testing.T, dev string)) {
-	for _, dev := range devices() {
-		if dev != "mem0" && !strings.HasPrefix(dev, "tcp") {
-			continue
-		}
-		t.Run(dev, func(t *testing.T) {
-			noLeaks(t)
-			test(t, dev)
-		})
-	}
+	software := slices.DeleteFunc(devices(), func(dev string) bool {
+		return dev != "mem0" && !strings.HasPrefix(dev, "tcp")
+	})
+	onDevices(t, software, synctest.Test, test)
 }
 
 // faults returns the faults of the end's device on mem0.

@@ -141,7 +141,7 @@ func targetOfFault(t *testing.T, b *end) {
 
 // TestRemoteFaults: the completion reports a fault at the other end, and the connection breaks.
 func TestRemoteFaults(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
 		for _, write := range []bool{false, true} {
 			for _, f := range remoteFaults {

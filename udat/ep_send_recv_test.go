@@ -418,7 +418,7 @@ func TestEstablishedIsLate(t *testing.T) {
 // TestEstablishedWakes: a call that is parked when ESTABLISHED comes is woken by it, or by the
 // deferred completions.
 func TestEstablishedWakes(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		for _, streams := range []udat.EVDFlags{0, udat.EVDDTO | udat.EVDConnection | udat.EVDCR | udat.EVDRMRBind} {
 			a, b := newEnd(t, dev, setup{streams: streams, unkept: true}), newEnd(t, dev, setup{})
 			needPeerToPeer(t, a)
@@ -453,7 +453,7 @@ func TestEstablishedWakes(t *testing.T) {
 // TestEstablishedHoldsNothingBack: after ESTABLISHED is dequeued, the deferred completions are
 // already queued on another dispatcher.
 func TestEstablishedHoldsNothingBack(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
 		cr := ask(t, a, b, nil)
 		release := a.recv.HoldDispatcher() // nothing can be released

@@ -18,7 +18,7 @@ const largest = 16 << 20
 // TestSizes transfers 1 byte to 16 MiB with every operation, and gets the completions by polling
 // and by waiting.
 func TestSizes(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
 		sizes := []int{1, 2, 7, 64, 255, 256, 1000, 1023, 1024, 1025, 4095, 4096, 4097, 65535, 65536, 65537, 1 << 20,
 			4<<20 + 1, largest}

@@ -150,7 +150,7 @@ func in(list []udat.EPState, s udat.EPState) bool {
 
 // TestCallsByState makes every call in every state.
 func TestCallsByState(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		for _, s := range canBe(t, dev) {
 			t.Run(s.String(), func(t *testing.T) {
 				e, _ := inState(t, dev, s, setup{})
@@ -263,7 +263,7 @@ var wanted = map[udat.EPState]map[string]outcome{
 // TestTransitions applies every cause in every state directly: it proves the table, but no rule
 // about the events of a fabric.
 func TestTransitions(t *testing.T) {
-	onMem(t, func(t *testing.T, dev string) {
+	onMemOutside(t, func(t *testing.T, dev string) {
 		assert.Equal(t, udat.StatesOfTable(), len(wanted)+2,
 			"the states of the specification, FLUSHING, and that of a freed endpoint")
 		for _, s := range canBe(t, dev) {
@@ -304,7 +304,7 @@ func TestTransitions(t *testing.T) {
 // TestFabricEvents makes the fabric report each of its events, during an attempt and on a
 // connection.
 func TestFabricEvents(t *testing.T) {
-	onMem(t, func(t *testing.T, dev string) {
+	onMemOutside(t, func(t *testing.T, dev string) {
 		for kind, cause := range map[fabric.ConnEventKind]string{
 			fabric.EventEstablished: "established", fabric.EventPeerRejected: "peer rejected", fabric.EventRejected: "rejected",
 			fabric.EventUnreachable: "unreachable", fabric.EventFailed: "failed", fabric.EventDisconnected: "peer left",

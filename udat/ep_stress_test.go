@@ -34,7 +34,7 @@ func tolerable(err error) bool {
 // adapters meanwhile: nothing crashes, hangs or leaks, and each call returns nil or an expected
 // error.
 func TestEndpointStress(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		for round := range 4 {
 			s := setup{qlen: 64}
 			if round%2 == 1 {
@@ -171,7 +171,7 @@ func stress(t *testing.T, a, b *end, d time.Duration, also ...func(rng *rand.Ran
 
 // TestEndpointStressFaults does the same while the fabric loses messages and fails work.
 func TestEndpointStressFaults(t *testing.T) {
-	onMem(t, func(t *testing.T, dev string) {
+	onMemOutside(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{qlen: 64}), newEnd(t, dev, setup{qlen: 64})
 		disturb := func(f *memfabric.Faults) func(*rand.Rand) error {
 			return func(rng *rand.Rand) error {

@@ -27,7 +27,7 @@ func persist(t *testing.T, post func() error) {
 // TestSuppressed posts thousands of suppressed operations, which make no events, into small queues.
 func TestSuppressed(t *testing.T) {
 	const posts = 3000
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		for _, depth := range []int{1, 2, 3, 16} {
 			t.Run(fmt.Sprint(depth), func(t *testing.T) {
 				n := posts

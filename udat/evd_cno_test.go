@@ -14,7 +14,7 @@ import (
 
 // TestCNOStreams shows triggers by each kind of stream, under each control model.
 func TestCNOStreams(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		t.Run("connections", func(t *testing.T) {
 			a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
 			cno := newCNO(t, b.ia, nil)
@@ -358,7 +358,7 @@ func TestCNOHandover(t *testing.T) {
 // with the completion queue armed. A message that is not solicited and comes after it never
 // triggers, however long the device takes to arm.
 func TestCNOArmedOnReturn(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		for name, hand := range map[string]func(t *testing.T, a, b *end, cno *udat.CNO){
 			"modify_cno": func(t *testing.T, _, b *end, cno *udat.CNO) {
 				assert.NilError(t, b.recv.ModifyCNO(cno))

@@ -79,7 +79,7 @@ func (c *tally) count(ev udat.Event, err error) {
 // TestEVDRaces makes all calls on one dispatcher at once. No event is lost or reported twice, and
 // every blocked call is woken.
 func TestEVDRaces(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		for _, flags := range []udat.CompletionFlags{0, udat.CompletionSolicitedWait} {
 			streams := udat.EVDDTO | udat.EVDSoftware
 			if flags != 0 {

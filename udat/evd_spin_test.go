@@ -18,7 +18,7 @@ func spinning(d time.Duration) setup { return setup{opts: []udat.Option{udat.Wit
 
 // TestSpinOrNot: waits have the same results with and without spinning.
 func TestSpinOrNot(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		for _, d := range []time.Duration{0, time.Microsecond, 50 * time.Microsecond, longSpin} {
 			a, b := pair(t, dev, spinning(d))
 			const rounds = 50
@@ -69,7 +69,7 @@ func TestSpinOrNot(t *testing.T) {
 // TestSpinEnds: everything that ends a blocked Wait also ends a Wait that spins, before it would
 // park.
 func TestSpinEnds(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{opts: []udat.Option{udat.WithSpin(longSpin)},
 			streams: udat.EVDSoftware | udat.EVDDTO | udat.EVDConnection | udat.EVDCR | udat.EVDRMRBind})
 		evd := e.recv
@@ -104,7 +104,7 @@ func TestSpinEnds(t *testing.T) {
 // TestSpinUnsignalled: a completion that does not notify does not end a Wait that spins, or that
 // could spin.
 func TestSpinUnsignalled(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		for _, flags := range []udat.CompletionFlags{udat.CompletionUnsignalled, udat.CompletionSolicitedWait} {
 			s := withFlags(flags, 0)
 			s.opts = []udat.Option{udat.WithSpin(100 * time.Millisecond)} // the wait goes on after it
@@ -129,7 +129,7 @@ func TestSpinUnsignalled(t *testing.T) {
 // TestSpinPolls: a spinning Wait polls in bursts, DequeueSpin polls as often as requested, and
 // other calls poll once.
 func TestSpinPolls(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		for _, processors := range []int{1, 2} {
 			var script faultfabric.Script
 			s := spinning(longSpin)
@@ -174,7 +174,7 @@ func TestSpinPolls(t *testing.T) {
 // TestSpinFindsMany: a spinning call takes all completions that it finds, and does not poll for
 // more.
 func TestSpinFindsMany(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		const n = 40 // more than one poll returns
 		var script faultfabric.Script
 		a, b := pair(t, dev, setup{unkept: true, script: &script, attr: &udat.EPAttr{MaxRecvDTOs: n, MaxRequestDTOs: n}})
@@ -190,7 +190,7 @@ func TestSpinFindsMany(t *testing.T) {
 // TestSpinLearns: a dispatcher stops spinning if that does not make waits shorter, and starts again
 // if it would.
 func TestSpinLearns(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		var script faultfabric.Script
 		alone := spinning(longSpin)
 		alone.unkept, alone.script, alone.opts = true, &script, append(alone.opts, udat.WithProcessors(2))

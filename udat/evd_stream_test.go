@@ -140,7 +140,7 @@ func TestStreamFlagsAgree(t *testing.T) {
 // TestStreamsEveryKind shows a dispatcher that takes all six streams, and the contents of their
 // events, by Wait and by Dequeue.
 func TestStreamsEveryKind(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		t.Run("wait", func(t *testing.T) { everyKind(t, dev, next, "EVD-WAIT-02") })
 		t.Run("dequeue", func(t *testing.T) { everyKind(t, dev, polled, "EVD-DEQ-04") })
 	})

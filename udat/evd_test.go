@@ -175,7 +175,7 @@ func TestEVDQuery(t *testing.T) {
 
 // TestEVDFreeMeetsCalls: a call that runs concurrently with Free succeeds or returns InvalidHandle.
 func TestEVDFreeMeetsCalls(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		ia := open(t, dev)
 		const n = 20
 		for i := range 100 {
@@ -299,7 +299,7 @@ func TestEVDDequeue(t *testing.T) {
 
 // TestEVDEachEventOnce dequeues events from many goroutines at once.
 func TestEVDEachEventOnce(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		const n, posters, takers = 600, 4, 4
 		ia := open(t, dev)
 		evd, err := ia.CreateEVD(64, udat.EVDSoftware|udat.EVDDTO, nil)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"gotest.tools/v3/assert"
@@ -23,16 +24,20 @@ var kinds = []struct {
 
 // onEachKind runs a test on an unused dispatcher of 8 events, of each kind on each device.
 func onEachKind(t *testing.T, test func(t *testing.T, ia *udat.IA, evd *udat.EVD)) {
-	onEach(t, func(t *testing.T, dev string) {
-		for _, k := range kinds {
-			t.Run(k.name, func(t *testing.T) {
-				ia := open(t, dev)
-				evd, err := ia.CreateEVD(8, k.streams, nil)
-				assert.NilError(t, err)
-				test(t, ia, evd)
-			})
-		}
-	})
+	for _, dev := range devices() {
+		t.Run(dev, func(t *testing.T) {
+			for _, k := range kinds {
+				t.Run(k.name, func(t *testing.T) {
+					on(t, dev, synctest.Test, func(t *testing.T, dev string) {
+						ia := open(t, dev)
+						evd, err := ia.CreateEVD(8, k.streams, nil)
+						assert.NilError(t, err)
+						test(t, ia, evd)
+					})
+				})
+			}
+		})
+	}
 }
 
 func TestWaitArguments(t *testing.T) {
@@ -286,7 +291,7 @@ func TestWaitTimeoutSpansWakes(t *testing.T) {
 
 // TestWaitThreshold waits with thresholds above 1, with each completion flag that allows it.
 func TestWaitThreshold(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		for _, flags := range []udat.CompletionFlags{0, udat.CompletionEVDThreshold} {
 			t.Run(fmt.Sprintf("flags=0x%x", uint32(flags)), func(t *testing.T) {
 				a, b := pair(t, dev, withFlags(flags, flags))

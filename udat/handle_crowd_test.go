@@ -19,7 +19,7 @@ import (
 // so that later calls meet dead objects. No call panics or hangs, and at the end an abrupt Close
 // succeeds.
 func TestEveryCallAtOnce(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		rounds, calls := 4, 200
 		if testing.Short() || dev != "mem0" {
 			rounds, calls = 2, 60

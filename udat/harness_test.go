@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"gotest.tools/v3/assert"
@@ -50,14 +51,48 @@ func withoutDevice(t *testing.T) {
 	}
 }
 
-// onEach runs a test on every device. The test fails if it leaks anything.
+// onEach runs a test on every device: on the one inside this process in a bubble of
+// testing/synctest, whose time passes at once when everything waits, and on others in real time. The
+// test fails if it leaks anything.
 func onEach(t *testing.T, test func(t *testing.T, dev string)) {
-	for _, dev := range devices() {
-		t.Run(dev, func(t *testing.T) {
-			noLeaks(t)
-			test(t, dev)
-		})
+	onDevices(t, devices(), synctest.Test, test)
+}
+
+// onEachOutside is onEach without bubbles, for tests that spin, that start processes, or that have
+// subtests.
+func onEachOutside(t *testing.T, test func(t *testing.T, dev string)) {
+	onDevices(t, devices(), inRealTime, test)
+}
+
+// onMem is onEach for the device inside this process alone.
+func onMem(t *testing.T, test func(t *testing.T, dev string)) {
+	onDevices(t, []string{"mem0"}, synctest.Test, test)
+}
+
+// onMemOutside is onMem without bubbles.
+func onMemOutside(t *testing.T, test func(t *testing.T, dev string)) {
+	onDevices(t, []string{"mem0"}, inRealTime, test)
+}
+
+func inRealTime(t *testing.T, test func(*testing.T)) { test(t) }
+
+// onDevices runs a test on devices, with in for the device inside this process.
+func onDevices(t *testing.T, devices []string, in func(*testing.T, func(*testing.T)),
+	test func(t *testing.T, dev string)) {
+	for _, dev := range devices {
+		t.Run(dev, func(t *testing.T) { on(t, dev, in, test) })
 	}
+}
+
+// on runs a test on one device, with in for the device inside this process.
+func on(t *testing.T, dev string, in func(*testing.T, func(*testing.T)), test func(t *testing.T, dev string)) {
+	if dev != "mem0" {
+		in = inRealTime
+	}
+	in(t, func(t *testing.T) {
+		noLeaks(t)
+		test(t, dev)
+	})
 }
 
 // noLeaks fails the test if goroutines of the library are left when everything that it opened has

@@ -424,7 +424,7 @@ func TestCloseGracefulEach(t *testing.T) {
 
 // TestCloseAbrupt closes an adapter under a full load of objects, a connection, waits and posts.
 func TestCloseAbrupt(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		z := newZoo(t, dev)
 		cnoEVD, err := z.ia.CreateEVD(4, udat.EVDSoftware, z.cno)
 		assert.NilError(t, err)

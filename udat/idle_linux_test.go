@@ -28,7 +28,7 @@ func roleIdle(t *testing.T, dev string) {
 // TestIdle: unused endpoints wake no thread of their process. The limit leaves room for two
 // keep-alives and for Go's runtime; a poll every 100 ms would exceed it.
 func TestIdle(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		cmd, out := process(t, "idle", dev, 0)
 		for out.Scan() && out.Text() != "idle" {
 		}
@@ -47,7 +47,7 @@ func TestIdle(t *testing.T) {
 // TestIdlePeerKilled kills the peer's process while both ends are idle: the connection ends
 // although no call dequeues completions.
 func TestIdlePeerKilled(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		crossProcess(t, dev)
 		cmd, out := process(t, "sink", dev, 0)
 		var host string

@@ -21,7 +21,7 @@ func becomesIdle(t *testing.T, evd *udat.EVD) {
 // TestIdleBreaks: work that fails breaks the connection of an idle dispatcher although no call
 // takes completions, whatever has happened to the dispatcher since it became idle.
 func TestIdleBreaks(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		cno := func(t *testing.T, e *end) *udat.CNO { return newCNO(t, e.ia, nil) }
 		for name, since := range map[string]func(t *testing.T, e *end){
 			"nothing":   func(*testing.T, *end) {},
@@ -85,7 +85,7 @@ func TestIdleBreaks(t *testing.T) {
 // TestIdleFlags: dispatchers with every completion flag become idle if the device notifies of every
 // failure. A failure breaks their connection, with and without a call that waits.
 func TestIdleFlags(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		for _, flags := range []udat.CompletionFlags{0, udat.CompletionUnsignalled, udat.CompletionSolicitedWait,
 			udat.CompletionEVDThreshold} {
 			for _, waits := range []bool{false, true} {
@@ -121,7 +121,7 @@ func TestIdleFlags(t *testing.T) {
 
 // TestIdleEnds: the arm loop of an idle dispatcher ends with the connection.
 func TestIdleEnds(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
 		for _, e := range []*end{a, b} {
 			becomesIdle(t, e.recv)
@@ -144,7 +144,7 @@ func TestIdleEnds(t *testing.T) {
 // completion. The arm loop does not start again while the dispatcher is used: later completions
 // wake no goroutine.
 func TestIdleUsed(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		for _, waits := range []bool{true, false} {
 			var script faultfabric.Script
 			opts := append(keepAlive(0), udat.WithPollInterval(time.Second))
@@ -172,7 +172,7 @@ func TestIdleUsed(t *testing.T) {
 
 // TestIdleNotArmed: a queue that cannot be armed, or on which a wait fails, is polled.
 func TestIdleNotArmed(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		for _, call := range []faultfabric.Call{faultfabric.Arm, faultfabric.Wait} {
 			var script faultfabric.Script
 			a, b := newEnd(t, dev, setup{opts: keepAlive(0), script: &script}), newEnd(t, dev, setup{})

@@ -19,7 +19,7 @@ const inlineSize = 64
 // TestFreeBesidePosts frees regions while other goroutines post small requests from them on two
 // endpoints: each post sends the bytes of the region or is refused, and the process does not crash.
 func TestFreeBesidePosts(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: 256}, qlen: 1024})
 		second, peer := *a, newEnd(t, dev, setup{})
 		second.ep = a.another(&udat.EPAttr{MaxRequestDTOs: 256})
@@ -72,7 +72,7 @@ func TestFreeBesidePosts(t *testing.T) {
 // device: Free returns, and the memory is released, only after the post. This is also true if the
 // endpoint is being freed.
 func TestFreeWaitsForPosts(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		for _, freeEP := range []bool{false, true} {
 			var script faultfabric.Script
 			a, b := newEnd(t, dev, setup{script: &script}), newEnd(t, dev, setup{})

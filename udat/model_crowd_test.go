@@ -27,7 +27,7 @@ const seedEnv = "GODAT_MODEL_SEED"
 // completions of one poster come in its order, messages arrive whole and in order, each connection
 // has one outcome and one end, all counts return to zero, and nothing hangs.
 func TestModelCrowd(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		if !udat.DeviceAttr(open(t, dev)).Acknowledged {
 			t.Skip("the crowd's devices complete requests when the peer has taken them")
 		}

@@ -50,7 +50,7 @@ func TestModel(t *testing.T) {
 	} else {
 		set("steps", strconv.Itoa(modelRun))
 	}
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		if !udat.DeviceAttr(open(t, dev)).Acknowledged {
 			t.Skip("the model's devices complete requests when the peer has taken them")
 		}

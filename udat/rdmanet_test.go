@@ -38,7 +38,7 @@ func TestStreamFaults(t *testing.T) {
 			s.On(faultfabric.PostSend).Skip(20).Fail(broken)
 		},
 	}
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		for name, fault := range faults {
 			t.Run(name, func(t *testing.T) {
 				var scripts [2]faultfabric.Script

@@ -37,7 +37,7 @@ func storm(t *testing.T, works ...func(r *rand.Rand)) {
 // TestServicePointStorm makes and frees service points, connects, accepts, rejects and hands off,
 // all concurrently.
 func TestServicePointStorm(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{qlen: 1000}), newEnd(t, dev, setup{qlen: 1000})
 		var mu sync.Mutex
 		points := map[udat.ConnQual]bool{}
@@ -135,7 +135,7 @@ func TestServicePointStorm(t *testing.T) {
 // TestSRQStorm posts to, resizes, queries and uses a shared queue concurrently; no receive and no
 // message is lost.
 func TestSRQStorm(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		a1, a2, b1, b2, s := twoWithSRQ(t, dev, 32, udat.EPAttr{})
 		needAcknowledged(t, a1)
 		sends := func(a *end) func(*rand.Rand) {
@@ -201,7 +201,7 @@ func TestSRQStorm(t *testing.T) {
 
 // TestRMRStorm binds windows from many goroutines, to regions that are made and freed meanwhile.
 func TestRMRStorm(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onEachOutside(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: 32}})
 		shared := b.window(t)
 		storm(t,
