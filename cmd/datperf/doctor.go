@@ -121,18 +121,24 @@ func (a *app) tryWay(device, address string, control *controlFlags) []doctor.Fin
 	}
 	conn, err := control.dial(a.ctx, address)
 	if err != nil {
-		_, port, _ := net.SplitHostPort(withPort(address, control.port))
-		return a.way([]doctor.Finding{{Level: doctor.Fail, What: err.Error(),
-			Advice: fmt.Sprintf("start a server there; a firewall must let TCP port %s through", port)}})
+		host, port, _ := net.SplitHostPort(withPort(address, control.port))
+		return a.way([]doctor.Finding{doctor.Unreached(err, host, port)})
 	}
 	before, err := engine.Examine(a.ctx, conn, buildVersion())
 	if err != nil {
-		return a.way([]doctor.Finding{{Level: doctor.Fail, What: fmt.Sprintf("the server was not examined: %v", err),
-			Advice: "see its log; if it runs, only small packets pass: a switch or tunnel on the way has a smaller MTU"}})
+		advice := "" // a server that refuses says what to do
+		if errors.Is(err, engine.ErrSilent) {
+			advice = "see its log; if it runs, only small packets pass: a switch or tunnel on the way has a smaller MTU"
+		}
+		return a.way([]doctor.Finding{{Level: doctor.Fail, What: fmt.Sprintf("%s was not examined: %v", address, err),
+			Advice: advice}})
 	}
 	before.Findings = examined(device, before.Findings)
 	fmt.Fprintln(a.stdout)
 	a.show("the server's host", before.Findings)
+	for i := range before.Findings { // the verdict names the host
+		before.Findings[i].What = "on " + address + ", " + before.Findings[i].What
+	}
 	own := map[string]int64{}
 	for _, p := range udat.Providers() {
 		own[p.Name] = received(p.Name)

@@ -44,36 +44,6 @@ var misconfigurations = map[string]struct {
 	want       string // a part of a finding
 	passes     bool   // a note: doctor still says ready
 }{
-	"nft drops a port": {
-		make: "nft 'add table inet x; add chain inet x in { type filter hook input priority 0; }; add rule inet x in " +
-			"udp dport 4791 drop'",
-		undo: "nft delete table inet x", want: "FAIL a packet filter drops RoCE v2, udp port 4791 into eth0: nft, " +
-			"table inet x, chain in, handle",
-	},
-	"nft drops by its policy": {
-		make: "nft 'add table inet x; add chain inet x in { type filter hook input priority 0; policy drop; }; add " +
-			"rule inet x in iif lo accept'",
-		undo: "nft delete table inet x", want: "udp port 4791 into eth1: nft, table inet x, chain in, policy drop",
-	},
-	"nft drops what is sent": {
-		make: "nft 'add table inet x; add chain inet x out { type filter hook output priority 0; }; add rule inet x " +
-			"out oifname eth0 udp dport { 53, 4791 } drop'",
-		undo: "nft delete table inet x", want: "FAIL a packet filter drops RoCE v2, udp port 4791 out of eth0: nft, " +
-			"table inet x, chain out, handle",
-	},
-	"iptables-nft": {
-		make: "iptables-nft -A INPUT -p udp --dport 4791 -j DROP", undo: "iptables-nft -F",
-		want: "FAIL a packet filter drops RoCE v2, udp port 4791 into eth0: nft, table ip filter, chain INPUT, handle",
-	},
-	"iptables-legacy": {
-		make: "iptables-legacy -A INPUT -p udp --dport 4791 -j REJECT", undo: "iptables-legacy -F",
-		want: "FAIL a packet filter drops RoCE v2, udp port 4791 into eth0: iptables-legacy, table filter, chain " +
-			"INPUT, rule 1",
-	},
-	"the control port": {
-		make: "iptables-legacy -A INPUT -i eth0 -p tcp --dport 18516 -j DROP", undo: "iptables-legacy -F",
-		want: "note a packet filter drops a datperf server's control connection, tcp port 18516 into eth0", passes: true,
-	},
 	"no provider library": {
 		run:  "unshare -m sh -c 'mount -t tmpfs none /usr/lib/x86_64-linux-gnu/libibverbs && datperf doctor'",
 		want: "FAIL rxe0: the kernel has it, libibverbs does not: its provider library librxe-rdmav*.so is missing",

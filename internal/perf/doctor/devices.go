@@ -147,7 +147,6 @@ func (d *doctor) port(ctx *cverbs.Context, dev cverbs.DeviceInfo, num uint8, tab
 	d.link(dev.Name, num, best.NetDev)
 	if p.LinkLayer == cverbs.LinkLayerEthernet && best.NetDev != "" {
 		d.subnets(name, best.NetDev)
-		d.filters(dev.Name, best.NetDev)
 	}
 }
 

@@ -2,11 +2,12 @@ package doctor
 
 import (
 	"errors"
+	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -51,7 +52,8 @@ func TestKernel(t *testing.T) {
 		want  []string
 		worst Level
 	}{
-		"no RDMA": {nil, []string{"FAIL the kernel has no RDMA", "modprobe rdma_rxe", "datperf server --device tcp"}, Fail},
+		"no RDMA": {[]string{"sys/class/"}, []string{"FAIL the kernel has no RDMA", "modprobe rdma_rxe", "datperf server --device tcp"}, Fail},
+		"no /sys": {nil, []string{"note /sys is not mounted"}, Note},
 		"no connection manager": {
 			[]string{"sys/class/infiniband/rxe0/", "sys/class/infiniband_verbs/"},
 			[]string{"ok kernel module ib_uverbs",
@@ -152,14 +154,6 @@ func TestARPApart(t *testing.T) {
 	assert.Assert(t, d.arpApart("eth0") && !d.arpApart("eth1"))
 }
 
-func TestNeighbour(t *testing.T) {
-	for text, want := range map[string]string{"10.0.0.5/24": "10.0.0.4", "10.0.0.1/24": "10.0.0.3",
-		"10.0.0.254/16": "10.0.0.252",
-		"fd00::1/64":    "fd00::"} {
-		assert.Equal(t, neighbour(netip.MustParsePrefix(text)).String(), want, text)
-	}
-}
-
 func TestHost(t *testing.T) {
 	d := host(t, "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor=powersave",
 		"sys/devices/system/clocksource/clocksource0/current_clocksource=refined-jiffies")
@@ -242,12 +236,37 @@ func TestWay(t *testing.T) {
 	d.findings = Tried("verbs", cases, []result.Run{ran}, errors.New("timed out"))
 	d.contains(t, "ok send of 64B over the way arrives",
 		"note packets were lost or repeated meanwhile: packet_seq_err 2 ->",
-		"FAIL messages of 64KiB do not arrive: timed out -> smaller messages passed")
+		"FAIL messages of 64KiB do not arrive: timed out -> packets are lost on the way")
+	ran.Client.Counters = nil
+	d.findings = Tried("verbs", cases, []result.Run{ran}, errors.New("timed out"))
+	d.contains(t, "FAIL messages of 64KiB do not arrive: timed out -> smaller messages passed")
 	d.findings = Tried("verbs", cases, nil, errors.New("timed out"))
 	d.contains(t, "FAIL messages of 64B do not arrive: timed out -> firewalls")
 	d.findings = Tried(Software, cases, nil, errors.New("timed out")) // names nothing that TCP does not have
 	d.contains(t, "FAIL messages of 64B do not arrive: timed out -> packet filters")
 	assert.Assert(t, !strings.Contains(d.findings[0].Advice, "RoCE"))
+}
+
+// Each reason why a host is not reached has advice of its own.
+func TestUnreached(t *testing.T) {
+	wrapped := func(err error) error { return fmt.Errorf("no server: %w", err) }
+	for _, c := range []struct {
+		err          error
+		host, advice string
+	}{
+		{wrapped(&net.DNSError{Err: "no such host", Name: "nobody"}), "nobody", "getent hosts nobody"},
+		{wrapped(syscall.ECONNREFUSED), "127.0.0.1", "127.0.0.1 is an address of this host"},
+		{wrapped(syscall.ECONNREFUSED), "192.0.2.1", "start a server there"},
+		{wrapped(syscall.ENETUNREACH), "192.0.2.1", "ip route get 192.0.2.1"},
+		{wrapped(syscall.EHOSTUNREACH), "192.0.2.1", "ip route get 192.0.2.1"},
+		{wrapped(syscall.EINVAL), "192.0.2.1", "ip route get 192.0.2.1"},
+		{wrapped(os.ErrDeadlineExceeded), "192.0.2.1", "a packet filter drops TCP port 18516"},
+		{errors.New("tls: wrong secret"), "192.0.2.1", ""},
+	} {
+		f := Unreached(c.err, c.host, "18516")
+		assert.Equal(t, f.Level, Fail)
+		assert.Assert(t, strings.Contains(f.Advice, c.advice) && (f.Advice == "") == (c.advice == ""), "%v: %s", c.err, f.Advice)
+	}
 }
 
 func TestVerdict(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/godat/godat/internal/perf/counters"
-	"github.com/godat/godat/internal/perf/firewall"
 	"github.com/godat/godat/udat"
 )
 
@@ -39,9 +38,8 @@ type doctor struct {
 	findings []Finding
 
 	rdma       rdmaState
-	unusable   []string        // devices that cannot be used; a finding says why
-	rules      *firewall.Rules // nil until they have been read
-	registered bool            // registers has tried to register memory
+	unusable   []string // devices that cannot be used; a finding says why
+	registered bool     // registers has tried to register memory
 }
 
 func (d *doctor) find(l Level, advice, format string, args ...any) {

@@ -1,13 +1,10 @@
 package doctor
 
-import "github.com/godat/godat/internal/perf/firewall"
-
 // kernel contains doctor's queries to the kernel, except those that only read files. Tests replace
 // them.
 type kernel struct {
 	rdma   func() (rdmaState, error)
 	pfc    func(netdev string) (priorities []int, err error)
-	rules  func() (*firewall.Rules, error)
 	locks  func() bool                                        // this process may exceed the locked-memory limit
 	number func(path string) (major, minor uint32, err error) // returns the device number of a device file
 }
@@ -36,7 +33,3 @@ const (
 var providers = map[driver]string{1: "mlx5", 2: "mlx4", 3: "cxgb3", 4: "cxgb4", 5: "mthca", 6: "bnxt_re", 7: "ocrdma",
 	8: "nes", 9: "irdma", 10: "vmw_pvrdma", 11: "qedr", 12: "hns", 13: "usnic", driverRXE: "rxe", 15: "hfi1verbs",
 	16: "ipathverbs", 17: "efa", driverSIW: "siw", 19: "erdma", 20: "mana"}
-
-// inSoftware reports whether the kernel processes the device's packets. Such packets go through the
-// kernel's packet filters. The packets of hardware do not.
-func (d rdmaDevice) inSoftware() bool { return d.driver == driverRXE || d.driver == driverSIW }

@@ -9,12 +9,10 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
-
-	"github.com/godat/godat/internal/perf/firewall"
 )
 
 func systemKernel() kernel {
-	return kernel{rdma: askRDMA, pfc: askPFC, rules: firewall.Read, locks: locksFreely,
+	return kernel{rdma: askRDMA, pfc: askPFC, locks: locksFreely,
 		number: deviceNumber}
 }
 
@@ -55,7 +53,7 @@ func askRDMA() (rdmaState, error) {
 			Flags: netlink.Request | flags}, Data: b})
 		var all []map[uint16][]byte
 		for _, r := range replies {
-			all = append(all, firewall.Attributes(r.Data))
+			all = append(all, attributes(r.Data))
 		}
 		return all, err
 	}
@@ -124,7 +122,7 @@ func askPFC(netdev string) ([]int, error) {
 		if len(r.Data) < 4 {
 			continue
 		}
-		if pfc := firewall.Attributes(firewall.Attributes(r.Data[4:])[ieee])[ieeePFC]; len(pfc) > 1 {
+		if pfc := attributes(attributes(r.Data[4:])[ieee])[ieeePFC]; len(pfc) > 1 {
 			on := []int{}
 			for prio := range 8 {
 				if pfc[1]&(1<<prio) != 0 { // the second byte is the bit mask of the enabled priorities

@@ -41,17 +41,20 @@ func Arrived(server, client int64) []Finding {
 	switch {
 	case server < 0 || client < 0:
 	case server == 0:
-		d.find(Fail, "look for packet filters on UDP port 4791: outgoing on this host, between the hosts (security "+
-			"groups, switches), incoming on the server",
+		d.find(Fail, filters("outgoing on this host, between the hosts (security groups, switches), incoming on the server"),
 			"no packet has arrived at the server's port meanwhile: what this host sends is lost on the way there")
 	case client == 0:
-		d.find(Fail, "look for packet filters on UDP port 4791: outgoing on the server, between the hosts, incoming on "+
-			"this host", "the answers are lost: the server's port has received %d packets meanwhile, this host's none", server)
+		d.find(Fail, filters("outgoing on the server, between the hosts, incoming on this host"), "the answers are lost: the server's port has received %d packets meanwhile, this host's none", server)
 	default:
 		d.find(Note, "", "%d packets have arrived at the server's port meanwhile, %d here: some are lost, in one direction "+
 			"or both", server, client)
 	}
 	return d.findings
+}
+
+// filters is the advice to look for packet filters at the named places.
+func filters(where string) string {
+	return fmt.Sprintf("look for packet filters on UDP port %d: %s; %s list a host's rules", rocePort, where, listRules)
 }
 
 // datagramTime is how long Datagram waits for an answer.
@@ -79,7 +82,7 @@ func Datagram(from, to netip.Addr) []Finding {
 	what := fmt.Sprintf("a datagram from %v to UDP port %d of %v", from, rocePort, to)
 	switch {
 	case errors.Is(err, syscall.EPERM):
-		d.find(Fail, "nft -a list ruleset; iptables -L OUTPUT -v", "%s is refused by a packet filter of this host: %v",
+		d.find(Fail, listRules+" list its rules", "%s is refused by a packet filter of this host: %v",
 			what, err)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		d.find(Note, "a packet filter that rejects, or no soft-RoCE device there; of an adapter in hardware it is usual",

@@ -19,6 +19,10 @@ const softDevice = "load the device's driver; without RDMA hardware make a soft-
 	"modprobe rdma_rxe, rdma link add rxe0 type rxe netdev NETDEV; " + useSoftware
 
 func (d *doctor) modules() {
+	if !d.exists("sys/class") {
+		d.find(Note, "mount -t sysfs none /sys", "/sys is not mounted: the kernel's modules and settings were not examined")
+		return
+	}
 	if !d.exists("sys/class/infiniband") {
 		d.find(Fail, softDevice, "the kernel has no RDMA: /sys/class/infiniband is not there")
 		return

@@ -6,16 +6,13 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
-
-	"github.com/godat/godat/internal/perf/firewall"
 )
 
-// Ports that a firewall must let through.
-const (
-	rocePort    = 4791
-	controlPort = 18516
-)
+// rocePort is the UDP port of RoCE v2.
+const rocePort = 4791
+
+// listRules lists the rules of a host's packet filters.
+const listRules = "nft -a list ruleset, and iptables -L -v --line-numbers,"
 
 // prefixes returns the addresses of a network device, each with its subnet. It omits link-local
 // addresses and subnets without room for another host.
@@ -74,73 +71,6 @@ func (d *doctor) arpApart(netdev string) bool {
 	return of("arp_ignore") >= 1 && of("arp_announce") >= 2
 }
 
-// filters evaluates this host's packet filters for the packets that RDMA needs: RoCE packets in
-// both directions, and incoming packets of the control connection. It assumes that the peer is
-// another host of the subnet. Packets of hardware devices bypass the kernel's filters.
-func (d *doctor) filters(device, netdev string) {
-	if d.rules == nil {
-		rules, err := d.kernel.rules()
-		if err != nil {
-			d.find(Note, "run doctor as root; doctor HOST tests it with messages",
-				"the packet filters (nft, iptables) may not be read by this user: %v", err)
-			rules = &firewall.Rules{}
-		}
-		d.rules = rules
-	}
-	subnets := prefixes(netdev)
-	if len(subnets) == 0 {
-		return
-	}
-	soft := d.rdma.devices[device].inSoftware()
-	clean := true
-	for _, subnet := range subnets {
-		for _, c := range []struct {
-			packet firewall.Packet
-			needs  string
-			level  Level
-		}{
-			{firewall.Packet{Proto: firewall.ProtoUDP, Port: rocePort}, "RoCE v2", Fail},
-			{firewall.Packet{Proto: firewall.ProtoUDP, Port: rocePort, Out: true}, "RoCE v2", Fail},
-			{firewall.Packet{Proto: firewall.ProtoTCP, Port: controlPort}, "a datperf server's control connection", Note},
-		} {
-			p := c.packet
-			p.Netdev, p.Src, p.Dst = netdev, neighbour(subnet), subnet.Addr()
-			if p.Out {
-				p.Src, p.Dst = p.Dst, p.Src
-			}
-			v := d.rules.Ask(p)
-			if !v.Dropped {
-				continue
-			}
-			clean = false
-			d.dropped(&p, &v, c.needs, c.level, soft, device)
-		}
-	}
-	if clean && d.rules.Count() > 0 {
-		d.find(OK, "", "the %d rules of the packet filters let RoCE v2 (UDP port %d) and TCP port %d through %s",
-			d.rules.Count(), rocePort, controlPort, netdev)
-	}
-}
-
-func (d *doctor) dropped(p *firewall.Packet, v *firewall.Verdict, needs string, level Level, soft bool, device string) {
-	what := fmt.Sprintf("a packet filter drops %s, %v: %s", needs, p, v.Rule)
-	if v.Packets > 0 {
-		what += fmt.Sprintf("; it has dropped %d packets", v.Packets)
-	}
-	advice := "delete that rule or let the port pass before it: nft -a list ruleset; iptables -L -v --line-numbers"
-	switch {
-	case !v.Certain:
-		level = Note
-		what = strings.Replace(what, "drops", "may drop", 1)
-	case p.Port == rocePort && !soft:
-		level = Note
-		what += fmt.Sprintf(". %s moves its packets itself, past the filter: only other programs and soft devices are "+
-			"concerned",
-			device)
-	}
-	d.find(level, advice, "%s", what)
-}
-
 // loopback reports a loopback device that is down.
 func (d *doctor) loopback(netdevs []net.Interface) {
 	for _, n := range netdevs {
@@ -150,16 +80,4 @@ func (d *doctor) loopback(netdevs []net.Interface) {
 				Software)
 		}
 	}
-}
-
-// neighbour returns another address of the subnet.
-func neighbour(p netip.Prefix) netip.Addr {
-	b := p.Addr().AsSlice()
-	b[len(b)-1] ^= 1
-	a, _ := netip.AddrFromSlice(b)
-	if host := b[len(b)-1]; a.Is4() && (host == 0 || host == 255) { // the network address or the broadcast address
-		b[len(b)-1] ^= 3
-		a, _ = netip.AddrFromSlice(b)
-	}
-	return a
 }

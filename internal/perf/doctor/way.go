@@ -74,7 +74,10 @@ func Tried(fabric string, cases []result.Case, runs []result.Run, err error) []F
 			advice = "packet filters at both ends and between them: each run takes another TCP port of the server, one of " +
 				"those in net.ipv4.ip_local_port_range"
 		}
-		if size > Small {
+		switch {
+		case repeated(runs):
+			advice = "packets are lost on the way, see the note above: cable, switch buffers, PFC or ECN"
+		case size > Small:
 			advice = "smaller messages passed: a switch or tunnel on the way has a smaller MTU; set ip link MTU 1500 at both " +
 				"ends, or raise that of the way"
 		}
@@ -82,6 +85,17 @@ func Tried(fabric string, cases []result.Case, runs []result.Run, err error) []F
 		return d.findings
 	}
 	return d.findings
+}
+
+// repeated reports whether packets were lost or repeated in the runs. Packets that are too large for
+// the way are lost all, so that the runs with smaller ones repeat none.
+func repeated(runs []result.Run) bool {
+	for _, r := range runs {
+		if len(r.Client.Counters.Errors().List())+len(r.Server.Counters.Errors().List()) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func (d *doctor) ran(run *result.Run) {

@@ -15,6 +15,9 @@ const (
 	goneTime   = 30 * time.Second
 )
 
+// ErrSilent is the error if a peer was connected, but sends nothing.
+var ErrSilent = errors.New("it is frozen, or its host or the network is gone")
+
 // live starts a goroutine that sends signs of life and watches for those of the peer. If the peer
 // is silent, the goroutine calls warn once, unless warn is nil. If the connection is a pipe, there
 // is no such goroutine, because both ends are in one process.
@@ -41,8 +44,7 @@ func (k *control) live(warn func(text string)) {
 				warn = nil
 			}
 			if silent > goneTime {
-				err := fmt.Errorf("nothing was heard from the %s for %v: it is frozen, or its host or the network is gone", k.peer,
-					goneTime)
+				err := fmt.Errorf("nothing was heard from the %s for %v: %w", k.peer, goneTime, ErrSilent)
 				k.silent.Store(&err)
 				k.conn.Close()
 				return

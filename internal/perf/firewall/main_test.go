@@ -1,9 +1,0 @@
-package firewall
-
-import (
-	"testing"
-
-	"github.com/godat/godat/internal/leaktest"
-)
-
-func TestMain(m *testing.M) { leaktest.Main(m) }
