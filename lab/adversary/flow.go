@@ -65,10 +65,10 @@ func (p *peer) counts() uint64 {
 	return p.told<<32 | p.limitOut&(1<<32-1)
 }
 
-// word returns the acknowledgement for a send.
+// word returns what a send says of the target's requests: 16 bits executed, 16 bits limit.
 func (p *peer) word() uint32 {
-	p.told = max(p.told, p.executed)
-	return uint32(p.told)
+	counts := p.counts()
+	return uint32(counts>>32)<<16 | uint32(uint16(counts))
 }
 
 // executedOne counts a request of the target.
@@ -86,7 +86,11 @@ func (p *peer) begins() error {
 // incoming takes the acknowledgement of a send.
 func (p *peer) incoming(f *frame) error {
 	if op := f.op(); p.own && (op == opSend || op == opSendSE) {
-		return p.acknowledged(uint32(f.get(wordField)))
+		word := uint32(f.get(wordField))
+		if err := p.acknowledged(uint32(p.acked) + uint32(uint16(word>>16)-uint16(p.acked))); err != nil {
+			return err
+		}
+		return p.limited(uint32(p.theirLimit) + uint32(uint16(word)-uint16(p.theirLimit)))
 	}
 	return nil
 }

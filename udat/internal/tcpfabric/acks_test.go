@@ -12,8 +12,7 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestSendAcknowledges: a Send carries an acknowledgement of 32 bits, which may pass 2^32 and never
-// falls.
+// TestSendAcknowledges: a Send carries an acknowledgement, whose counts may pass 2^32 and never fall.
 func TestSendAcknowledges(t *testing.T) {
 	v := newVictim(t)
 	p, s := v.joined()
@@ -25,14 +24,14 @@ func TestSendAcknowledges(t *testing.T) {
 		h := p.request()
 		assert.Equal(t, h.MSN, uint32(start)+n+1)
 		h = send(uint32(start)+n+1, 0, true)
-		h.Word = uint32(start) + n + 1
+		h.Word = iwarp.Word(uint16(start)+uint16(n)+1, uint16(l.heard.limit.Load()))
 		p.write(h, make([]byte, h.Payload))
 		within(t, "the Send is not complete", func() bool { return l.qp.Sends().Len() == 0 })
 	}
 	assert.Equal(t, l.heard.acked.Load(), start+receives)
 	assert.Equal(t, l.heard.executed.Load(), start+receives)
 	h := send(uint32(start)+receives+1, 0, true)
-	h.Word = uint32(start) + 1 // less than was acknowledged before
+	h.Word = iwarp.Word(uint16(start)+1, uint16(l.heard.limit.Load())) // less than was acknowledged before
 	p.write(h, nil)
 	p.terminatedWith(iwarp.FaultOperation)
 	p.Close()

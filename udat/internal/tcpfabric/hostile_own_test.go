@@ -62,7 +62,9 @@ func TestHostileOwnEnd(t *testing.T) {
 		return iwarp.Header{Op: iwarp.OpAtomicRequest, MSN: msn, Atomic: iwarp.FetchAdd, ID: msn, Key: key, Offset: offset,
 			Operand: 1}
 	}
-	acking := func(n uint32) iwarp.Header { return iwarp.Header{Op: iwarp.OpSendSE, Last: true, MSN: 1, Word: n} }
+	acking := func(n uint32) iwarp.Header {
+		return iwarp.Header{Op: iwarp.OpSendSE, Last: true, MSN: 1, Word: iwarp.Word(uint16(n), plenty)}
+	}
 	operation := faults(iwarp.FaultOperation)
 	for name, c := range map[string]struct {
 		frames []iwarp.Header

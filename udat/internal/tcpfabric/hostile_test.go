@@ -17,8 +17,9 @@ import (
 	"gotest.tools/v3/assert"
 )
 
+// send is a Send of a peer, which has plenty of receives if it is of this library.
 func send(msn, mo uint32, last bool) iwarp.Header {
-	return iwarp.Header{Op: iwarp.OpSend, Last: last, MSN: msn, MO: mo}
+	return iwarp.Header{Op: iwarp.OpSend, Last: last, MSN: msn, MO: mo, Word: iwarp.Word(0, plenty)}
 }
 
 // TestHostileFrames: a frame that breaks a rule ends its connection, with a terminate that names

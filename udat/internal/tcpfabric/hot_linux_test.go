@@ -142,7 +142,7 @@ func TestAcknowledgement(t *testing.T) {
 		w.posts(fabric.OpSend, v.mr.LKey())
 		h, _ := w.read()
 		assert.Equal(t, h.Op, iwarp.OpSend)
-		assert.Equal(t, uint64(h.Word), w.sent)
+		assert.Equal(t, uint64(h.Word>>16), w.sent)
 
 		w.poll()
 		w.put(1, some)
@@ -230,7 +230,7 @@ func TestAcknowledgementOfImmediate(t *testing.T) {
 	w.posts(fabric.OpSend, v.mr.LKey())
 	h, _ := w.read()
 	assert.Equal(t, h.Op, iwarp.OpSend)
-	assert.Equal(t, uint64(h.Word), w.sent)
+	assert.Equal(t, uint64(h.Word>>16), w.sent)
 	w.completes(1)
 
 	owed()

@@ -30,7 +30,7 @@ type progress struct {
 // connection. No request completes by it, no memory changes, and the peer gets no more bytes of it.
 func TestLies(t *testing.T) {
 	acking := func(executed uint32) iwarp.Header {
-		return iwarp.Header{Op: iwarp.OpSend, Last: true, MSN: 1, Word: executed}
+		return iwarp.Header{Op: iwarp.OpSend, Last: true, MSN: 1, Word: iwarp.Word(uint16(executed), plenty)}
 	}
 	lie := func(h iwarp.Header, payload ...byte) func(*liar) { return func(x *liar) { x.write(h, payload) } }
 	answer := func(x *liar) {

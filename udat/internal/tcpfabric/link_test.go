@@ -317,7 +317,7 @@ func TestLinksTakeTurns(t *testing.T) {
 	s := v.session()
 	s.expect(fabric.EventEstablished)
 	l := linkOf(i.qp.(*softnic.QP))
-	within(t, "this end is not connected", func() bool { return l.qp.Connected() && l.live.Load() })
+	within(t, "this end has not begun", func() bool { return l.heard.greeted.Load() }) // after the socket has been started
 	var sock *takesAll
 	l.inTurn(func() {
 		sock = l.takingAll()

@@ -21,7 +21,7 @@ func (x *rx) frame(l *link, rest []byte) iwarp.Fault {
 		return x.terminate(l, rest[:h.Payload])
 	}
 	if l.own && h.Op.Acknowledges() {
-		f = x.verifyExecuted(l, h.Word)
+		f = x.verifyWord(l)
 	}
 	if f == fine {
 		f = x.verifyOrder()

@@ -139,7 +139,7 @@ func (l *link) tell(c iwarp.Control) {
 }
 
 // A call of controls puts the control messages that are due into the batch. It returns true if it
-// has left out an acknowledgement that is due, because the next Send can carry it.
+// has left out one that is due, because the next Send says the same.
 func (l *link) controls() (owes bool) {
 	t := &l.tx
 	if !l.own {
@@ -147,15 +147,15 @@ func (l *link) controls() (owes bool) {
 	}
 	// ackNow is loaded before the counts: what comes between these loads sets ackNow again.
 	now, pending := l.ackNow.Swap(false), l.heard.reads.Load() != t.answered
-	switch credit := l.creditDue(l.limit()); {
+	switch {
 	case l.heard.asks.Load() > t.granted:
 		t.granted++
 		l.tell(iwarp.ControlGrant)
 		t.grantEnd = t.queued
 	case l.urgent():
 		l.tell(iwarp.ControlAck)
-	case !credit && l.heard.executed.Load() == l.sent.executed.Load():
-	case !credit && !pending && l.sendsNext():
+	case l.heard.executed.Load() == l.sent.executed.Load() && !l.creditDue(l.limit()):
+	case !pending && l.sendsNext():
 		owes = now
 	case now, pending, l.requestsNext():
 		l.tell(iwarp.ControlAck)

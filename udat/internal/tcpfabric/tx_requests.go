@@ -187,16 +187,18 @@ func (l *link) payload(s *softnic.Slot) bool {
 		} else {
 			h.MO = uint32(t.sent)
 		}
-		executed, acks := l.heard.executed.Load(), l.own && h.Op.Acknowledges()
-		if acks {
-			h.Word = uint32(executed)
+		executed, limit, tells := l.heard.executed.Load(), uint64(0), l.own && h.Op.Acknowledges()
+		if tells {
+			limit = l.limit()
+			h.Word = iwarp.Word(uint16(executed), uint16(limit))
 		}
 		if st := l.frame(&h, part{kind: ofRequest, off: t.sent, n: n, slot: t.next}); st != fabric.StatusSuccess {
 			l.decide(st) // answers go on
 			return false
 		}
-		if acks {
+		if tells {
 			l.sent.executed.Store(executed)
+			l.sent.limit.Store(limit)
 		}
 		t.sent += uint64(n)
 	}

@@ -29,8 +29,8 @@ func (l *link) wrote(count *atomic.Uint64, n uint64) bool {
 	return true
 }
 
-// since returns the number whose lower half is the peer's, and which is the first from base on.
-func since(base uint64, lower uint32) uint64 { return base + uint64(lower-uint32(base)) }
+// since returns the number whose lower bits are the peer's, and which is the first from base on.
+func since[T uint16 | uint32](base uint64, lower T) uint64 { return base + uint64(lower-T(base)) }
 
 // verifyFirst: the first frame of an end of this library is its hello.
 func (x *rx) verifyFirst(l *link) iwarp.Fault {
@@ -106,9 +106,8 @@ func (x *rx) verifyAnswer(l *link) (*ask, iwarp.Fault) {
 }
 
 // verifyExecuted: the peer has executed no request that it has not got, and as many as it said
-// before. A Send and two control messages say so.
-func (x *rx) verifyExecuted(l *link, executed uint32) iwarp.Fault {
-	n := since(l.heard.acked.Load(), executed)
+// before. n is the number that it says.
+func (x *rx) verifyExecuted(l *link, n uint64) iwarp.Fault {
 	if !l.wrote(&l.sent.requests, n) {
 		return iwarp.FaultOperation
 	}
@@ -117,9 +116,8 @@ func (x *rx) verifyExecuted(l *link, executed uint32) iwarp.Fault {
 }
 
 // verifyLimit: the peer has no more receives than its window, those of a shared queue only for
-// messages that were asked for, and as many as it said before.
-func (x *rx) verifyLimit(l *link, limit uint32) iwarp.Fault {
-	n := since(l.heard.limit.Load(), limit)
+// messages that were asked for, and as many as it said before. n is the number that it says.
+func (x *rx) verifyLimit(l *link, n uint64) iwarp.Fault {
 	if n > l.sent.messages.Load()+l.heard.window.Load() || l.heard.shared.Load() && !l.wrote(&l.sent.wanted, n) {
 		return iwarp.FaultOperation
 	}
@@ -142,6 +140,16 @@ func (x *rx) verifyControl(l *link) iwarp.Fault {
 		defer l.heard.grants.Store(n) // after the limit, which tx compares when there is no ask under way
 	}
 	executed, limit := iwarp.ParseCounts(x.h.Value)
+	return x.verifyCounts(l, since(l.heard.acked.Load(), executed), since(l.heard.limit.Load(), limit))
+}
+
+// verifyWord checks what a Send says beside its message.
+func (x *rx) verifyWord(l *link) iwarp.Fault {
+	executed, limit := iwarp.ParseWord(x.h.Word)
+	return x.verifyCounts(l, since(l.heard.acked.Load(), executed), since(l.heard.limit.Load(), limit))
+}
+
+func (x *rx) verifyCounts(l *link, executed, limit uint64) iwarp.Fault {
 	if f := x.verifyExecuted(l, executed); f != fine {
 		return f
 	}

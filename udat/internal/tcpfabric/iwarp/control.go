@@ -36,6 +36,12 @@ func Counts(executed, limit uint32) uint64 { return uint64(executed)<<32 | uint6
 // ParseCounts is the inverse of Counts.
 func ParseCounts(v uint64) (executed, limit uint32) { return uint32(v >> 32), uint32(v) }
 
+// Word is the Counts in a Send, modulo 2^16: more than any of the two changes between two frames.
+func Word(executed, limit uint16) uint32 { return uint32(executed)<<16 | uint32(limit) }
+
+// ParseWord is the inverse of Word.
+func ParseWord(w uint32) (executed, limit uint16) { return uint16(w >> 16), uint16(w) }
+
 // Hello is what each end says of itself first.
 type Hello struct {
 	Shared  bool   // the receives are those of a shared queue: each message must ask for its own

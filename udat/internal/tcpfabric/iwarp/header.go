@@ -19,8 +19,8 @@ type Header struct {
 	MSN uint32 // the number of the message in its queue
 	MO  uint32 // the offset of the payload in the message
 	// Word is the key to invalidate (OpSendInv, OpSendSEInv) or the immediate data (OpSendImm,
-	// OpSendSEImm). In OpSend and OpSendSE, between two ends of this library, it is the number of the
-	// peer's requests that have succeeded, modulo 2^32.
+	// OpSendSEImm). In OpSend and OpSendSE, between two ends of this library, it is the value of the
+	// function Word.
 	Word uint32
 
 	// Key and Offset name memory of the receiver: the memory that the payload goes to (OpWrite,
