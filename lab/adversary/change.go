@@ -111,7 +111,7 @@ func (p *peer) old() *frame {
 			f = pick()
 		}
 	}
-	if f.bytes[2]&0x80 == 0 && p.rnd.IntN(2) == 0 {
+	if f.bytes[2]&0x80 == 0 && len(f.bytes) >= untaggedHead && p.rnd.IntN(2) == 0 {
 		p.renumber(f)
 	}
 	return f
