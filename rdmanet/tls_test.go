@@ -29,8 +29,9 @@ func acceptAll(l net.Listener) <-chan net.Conn {
 	return accepted
 }
 
-// TestTLSPeer: each end of a connection over TLS knows the other's certificate, and the stream and the
-// regions work over it. The name that is dialed must be in the certificate, for each connection.
+// TestTLSPeer: each end of a connection over TLS knows the other's certificate, and the stream and
+// the regions work over it. The name that is dialed must be in the certificate, for each
+// connection.
 func TestTLSPeer(t *testing.T) {
 	config := tlstest.Mutual(tlstest.Identity("node 7"))
 	l, err := (&rdmanet.ListenConfig{Device: "tcp:127.0.0.1", TLS: config}).Listen(t.Context(), "rdma", "127.0.0.1:0")

@@ -66,8 +66,8 @@ func (c *config) useZone(z *Zone, device string, path Path) (string, error) {
 	}
 	name := z.adapter.key.name
 	if device != "" && device != name || path != (Path{}) && path.key(name) != z.adapter.key {
-		return "", fmt.Errorf("rdmanet: with a Zone Device and Path are its own, here on %s, and must be left out, and so must TLS: %w",
-			name, syscall.EINVAL)
+		return "", fmt.Errorf("rdmanet: with a Zone Device and Path are its own, here on %s, and must be left out, and so "+
+			"must TLS: %w", name, syscall.EINVAL)
 	}
 	c.path = z.path
 	return name, nil

@@ -69,14 +69,6 @@ func (c *CR) Query() (CRParam, error) {
 	}, nil
 }
 
-// certificatesOf returns the certificates that the peer of a request or connection has shown.
-func certificatesOf(of any) []*x509.Certificate {
-	if a, ok := of.(fabric.Authenticated); ok {
-		return a.PeerCertificates()
-	}
-	return nil
-}
-
 // Accept accepts the request with an endpoint, which must be UNCONNECTED and have a zone. If the
 // service point provides the endpoint (LocalEP in [CRParam]), ep must be nil. privateData goes to
 // the peer with its ESTABLISHED event: at most MaxPrivateDataSize bytes, of which 56 work on every

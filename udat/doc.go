@@ -27,8 +27,8 @@
 // A post hands an operation to the device and returns at once. When the operation completes, an
 // [Event] with the cookie of the post and a [DTOStatus] is queued on the endpoint's dispatcher.
 // [EVD.Wait], [EVD.WaitContext] and [EVD.Dequeue] return the event. A failed operation breaks its
-// connection: the work in flight completes with DTOErrFlushed, and then the connection event says why
-// the connection ended.
+// connection: the work in flight completes with DTOErrFlushed, and then the connection event says
+// why the connection ended.
 //
 // A request with [CompletionSuppress] makes no event if it succeeds. The Consumer knows that it is
 // done when a later request of the endpoint completes. Until then the suppressed request counts as
@@ -79,9 +79,9 @@
 // completion (a suppressed request has one only if it fails). A program that does not count uses
 // markers: after the connection event it stops posting, and then posts one empty receive and one
 // empty Send with cookies of their own. Both are flushed at once, behind everything that was posted
-// before them in their queues. When the completions of both have been dequeued, no further events of
-// the endpoint come, and the memory of its posts is free. The example of [EP.Disconnect] named Quiet
-// does so. An endpoint with an SRQ posts no receives of its own: for its receives ask
+// before them in their queues. When the completions of both have been dequeued, no further events
+// of the endpoint come, and the memory of its posts is free. The example of [EP.Disconnect] named
+// Quiet does so. An endpoint with an SRQ posts no receives of its own: for its receives ask
 // [EP.GetStatus].
 //
 // # Vanished peers

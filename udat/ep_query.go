@@ -3,6 +3,8 @@ package udat
 import (
 	"crypto/x509"
 	"net/netip"
+
+	"github.com/godat/godat/udat/internal/fabric"
 )
 
 // EPParam describes an endpoint. The remote address and qualifier and the local qualifier are set
@@ -193,4 +195,12 @@ func (ep *EP) Path() (Path, error) {
 		return Path{}, failAs(op, err, SubResourceDevice)
 	}
 	return Path(p), nil
+}
+
+// certificatesOf returns the certificates that the peer of a request or connection has shown.
+func certificatesOf(of any) []*x509.Certificate {
+	if a, ok := of.(fabric.Authenticated); ok {
+		return a.PeerCertificates()
+	}
+	return nil
 }

@@ -125,8 +125,8 @@ func (q *recvQueue) prepare(ep *EP, iov []LMRTriplet, cookie Cookie, flags Compl
 	return nil
 }
 
-// recvSegments checks the segments of a receive and appends them to sges. The result lkey is that of
-// keyOf.
+// recvSegments checks the segments of a receive and appends them to sges. The result lkey is that
+// of keyOf.
 func (ep *EP) recvSegments(sges []fabric.SGE, iov []LMRTriplet) (_ []fabric.SGE, lkey uint32, err error) {
 	most := ep.attr.MaxMessageSize
 	if len(iov) == 1 { // most receives have one segment

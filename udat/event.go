@@ -218,10 +218,10 @@ func (e *Event) LocalAddr() netip.Addr {
 // Err returns the reason why a connection was not made or is broken: the fabric's error with its
 // errno and, if a peer did not answer, what the attempt waited for and what to check.
 // errors.Is(err, syscall.EAGAIN) is true if the listener's queue may have been full; then another
-// attempt may succeed. For an asynchronous event Err returns what has failed or run out, and what to do;
-// for EVD_OVERFLOW of the asynchronous dispatcher itself it says how many asynchronous events are
-// lost. Err returns nil for completions, for events of watermarks, for DISCONNECTED, and if nothing
-// but the event's number is known.
+// attempt may succeed. For an asynchronous event Err returns what has failed or run out, and what
+// to do; for EVD_OVERFLOW of the asynchronous dispatcher itself it says how many asynchronous
+// events are lost. Err returns nil for completions, for events of watermarks, for DISCONNECTED, and
+// if nothing but the event's number is known.
 //
 // Extension.
 func (e *Event) Err() error {

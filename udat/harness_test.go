@@ -52,8 +52,8 @@ func withoutDevice(t *testing.T) {
 }
 
 // onEach runs a test on every device: on the one inside this process in a bubble of
-// testing/synctest, whose time passes at once when everything waits, and on others in real time. The
-// test fails if it leaks anything.
+// testing/synctest, whose time passes at once when everything waits, and on others in real time.
+// The test fails if it leaks anything.
 func onEach(t *testing.T, test func(t *testing.T, dev string)) {
 	onDevices(t, devices(), synctest.Test, test)
 }

@@ -240,9 +240,9 @@ func WithBufferMemory(bytes int) Option {
 	}
 }
 
-// WithVirtualAddresses makes the target address of an RMRTriplet that of the memory on every device,
-// for programs that compute it from a pointer, as C programs do. It tells each peer where this
-// process has its memory. Without it the devices tcp and mem0 use other addresses.
+// WithVirtualAddresses makes the target address of an RMRTriplet that of the memory on every
+// device, for programs that compute it from a pointer, as C programs do. It tells each peer where
+// this process has its memory. Without it the devices tcp and mem0 use other addresses.
 //
 // Extension.
 func WithVirtualAddresses() Option {

@@ -56,10 +56,6 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return statusFailed
 }
 
-// errInterrupted is the error of a command that a signal has cancelled. The peer receives this
-// error too.
-var errInterrupted = errors.New("interrupted")
-
 func interrupted(stderr io.Writer) int {
 	fmt.Fprintf(stderr, "datperf: %v\n", errInterrupted)
 	return statusFailed

@@ -105,3 +105,7 @@ func (a *app) runPlan(cl engine.Client, plan engine.Plan, out *outputs, args []s
 	}
 	return out.judge(doc.Runs, a.stderr)
 }
+
+// errInterrupted is the error of a command that a signal has cancelled. The peer receives this
+// error too.
+var errInterrupted = errors.New("interrupted")

@@ -220,7 +220,8 @@ func (x *transfer) move(ctx context.Context, f *fields, put bool, headers ...str
 	go func() {
 		defer close(over)
 		final, failed = x.send(httptrace.WithClientTrace(ctx, trace), "POST", controls+"ready", append(headers,
-			"Qpn", fmt.Sprintf("%x", x.qp.Num()), "Mr-Addr", fmt.Sprintf("%x", x.mr.Addr()), "Mr-Rkey", fmt.Sprintf("%x", x.mr.RKey()))...)
+			"Qpn", fmt.Sprintf("%x", x.qp.Num()), "Mr-Addr", fmt.Sprintf("%x", x.mr.Addr()), "Mr-Rkey", fmt.Sprintf("%x",
+				x.mr.RKey()))...)
 		if failed == nil && final.StatusCode/100 == 2 {
 			f := &fields{Header: final.Header}
 			if f.text("Protocol") != protocol || f.hex("Cookie", 1, 1<<32-1) != uint64(x.cookie) {

@@ -71,8 +71,8 @@ func verify(r *http.Request) (string, error) {
 	return "me", nil
 }
 
-// Where the server wants signatures, Transport signs its own requests by the hook; each header of the
-// protocol must be signed.
+// Where the server wants signatures, Transport signs its own requests by the hook; each header of
+// the protocol must be signed.
 func TestSigned(t *testing.T) {
 	d := device(t)
 	p := start(t, d, func(s *Server) { s.Authorize = verify })
@@ -121,8 +121,8 @@ func TestSigned(t *testing.T) {
 	p.idle(t)
 }
 
-// A server that does not keep to the protocol gets an error to the caller, within the time limit, and
-// the client's memory is free again.
+// A server that does not keep to the protocol gets an error to the caller, within the time limit,
+// and the client's memory is free again.
 func TestHostileServer(t *testing.T) {
 	d := device(t)
 	good := token{QPN: 5, GID: d.gids[0].GID, Port: 1}.String()

@@ -65,8 +65,9 @@ func (d *Device) gid(peer cverbs.GID) cverbs.GIDEntry {
 	return best
 }
 
-// stage is registered memory with the objects for a transfer. Each has its own protection domain, so
-// that a peer that may write to it reaches no other. Only the queue pair is new in each transfer.
+// stage is registered memory with the objects for a transfer. Each has its own protection domain,
+// so that a peer that may write to it reaches no other. Only the queue pair is new in each
+// transfer.
 type stage struct {
 	device  *Device
 	owner   string // who has it, or had it last

@@ -276,8 +276,8 @@ func TestProcesses(t *testing.T) {
 	server.Wait(t)
 }
 
-// BenchmarkObjects measures PUT and GET over RDMA beside plain HTTP, with the server in a process of
-// its own and the folder in memory, if there is /dev/shm.
+// BenchmarkObjects measures PUT and GET over RDMA beside plain HTTP, with the server in a process
+// of its own and the folder in memory, if there is /dev/shm.
 func BenchmarkObjects(b *testing.B) {
 	name := deviceName(b)
 	base := "/dev/shm"

@@ -180,8 +180,8 @@ func TestReady(t *testing.T) {
 	p.idle(t)
 }
 
-// Everything that a client of other make may send is taken: numbers of 16 digits, capitals, a suffix
-// on the token, the zero token, no offset, no memory in the READY of a PUT.
+// Everything that a client of other make may send is taken: numbers of 16 digits, capitals, a
+// suffix on the token, the zero token, no offset, no memory in the READY of a PUT.
 func TestDialects(t *testing.T) {
 	d := device(t)
 	p := start(t, d, nil)
@@ -236,7 +236,8 @@ func TestDialects(t *testing.T) {
 	}
 }
 
-// A PUT of a peer that does not keep to the protocol fails, with what it has stored before in place.
+// A PUT of a peer that does not keep to the protocol fails, with what it has stored before in
+// place.
 func TestHostilePut(t *testing.T) {
 	d := device(t)
 	p := start(t, d, func(s *Server) { s.TransferTime = 2 * time.Second })
@@ -298,7 +299,8 @@ func TestHostilePut(t *testing.T) {
 	p.idle(t)
 }
 
-// The client of a GET reaches no memory of the server, and a GET to memory that does not exist fails.
+// The client of a GET reaches no memory of the server, and a GET to memory that does not exist
+// fails.
 func TestHostileGet(t *testing.T) {
 	d := device(t)
 	p := start(t, d, func(s *Server) { s.TransferTime = 2 * time.Second })

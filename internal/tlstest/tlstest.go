@@ -59,8 +59,8 @@ func Identity(name string) string {
 	return b.String()
 }
 
-// Mutual returns a configuration for both ends of a connection on a loopback address. Each end shows
-// the certificate of the identity, and accepts no peer with another one.
+// Mutual returns a configuration for both ends of a connection on a loopback address. Each end
+// shows the certificate of the identity, and accepts no peer with another one.
 func Mutual(identity string) *tls.Config {
 	own, err := tls.X509KeyPair([]byte(identity), []byte(identity))
 	must(err)

@@ -237,7 +237,8 @@ func (p *peer) stray() *frame {
 
 // someCount returns a count that might fit somewhere.
 func (p *peer) someCount() uint64 {
-	all := []uint64{p.executed, p.told, p.posted, p.acked, p.executed + 1, p.executed - 1, p.counts(), p.messages, 0, 1, 1<<64 - 1,
+	all := []uint64{p.executed, p.told, p.posted, p.acked, p.executed + 1, p.executed - 1, p.counts(), p.messages, 0, 1,
+		1<<64 - 1,
 		helloVersion | 65535<<16}
 	return all[p.rnd.IntN(len(all))]
 }

@@ -83,10 +83,11 @@ func TestPattern(t *testing.T) {
 
 // TestNotices: the adversary notices what a target does wrong. The target is a script.
 func TestNotices(t *testing.T) {
+	const begin = `echo '{"Port":1,"Grants":[]}'; read line; echo '"ready"'; read line; `
 	for name, script := range map[string]string{
 		"a crash":            `echo '{"Port":1,"Grants":[]}'; read line; echo panic >&2; exit 2`,
-		"a report":           `echo '{"Port":1,"Grants":[]}'; read line; echo '"ready"'; read line; echo '{"Findings":["x"]}'; read line`,
-		"memory that it has": `echo '{"Port":1,"Grants":[]}'; read line; echo '"ready"'; read line; echo '{"HeapKB":9999999}'; read line`,
+		"a report":           begin + `echo '{"Findings":["x"]}'; read line`,
+		"memory that it has": begin + `echo '{"HeapKB":9999999}'; read line`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			shell, err := exec.LookPath("sh")

@@ -19,12 +19,12 @@ type model struct {
 	reads                    []*ask // this end's reads and atomics under way, oldest first
 	keys                     uint32 // of those
 	// What the target has sent.
-	theirSends, theirRequests, theirAnswers uint32
-	asked                                   []*ask // reads and atomics of the target, oldest first
-	message                                 uint64 // the number of the message that comes
-	numbered                                bool   // it is known
-	offset                                  int    // bytes of the incomplete send
-	open                                    bool
+	theirSends, theirRequests uint32
+	asked                     []*ask // reads and atomics of the target, oldest first
+	message                   uint64 // the number of the message that comes
+	numbered                  bool   // it is known
+	offset                    int    // bytes of the incomplete send
+	open                      bool
 
 	flow
 }

@@ -38,7 +38,8 @@ func (o *outcome) String() string {
 func session(c *child, listener *net.TCPListener, seed uint64) *outcome {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	pick := func(of ...int) int { return of[rnd.IntN(len(of))] }
-	p := &peer{seed: seed, rnd: rnd, grants: c.Grants, arrived: make(chan *frame, pick(1, 1, 16, 256)), gone: make(chan struct{}),
+	p := &peer{seed: seed, rnd: rnd, grants: c.Grants, arrived: make(chan *frame, pick(1, 1, 16, 256)),
+		gone: make(chan struct{}),
 		quit: make(chan struct{})}
 	p.most = 65535
 	p.chance = []float64{0, 0.003, 0.01, 0.03, 0.1, 0.3}[rnd.IntN(6)]

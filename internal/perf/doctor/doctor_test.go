@@ -52,7 +52,8 @@ func TestKernel(t *testing.T) {
 		want  []string
 		worst Level
 	}{
-		"no RDMA": {[]string{"sys/class/"}, []string{"FAIL the kernel has no RDMA", "modprobe rdma_rxe", "datperf server --device tcp"}, Fail},
+		"no RDMA": {[]string{"sys/class/"}, []string{"FAIL the kernel has no RDMA", "modprobe rdma_rxe",
+			"datperf server --device tcp"}, Fail},
 		"no /sys": {nil, []string{"note /sys is not mounted"}, Note},
 		"no connection manager": {
 			[]string{"sys/class/infiniband/rxe0/", "sys/class/infiniband_verbs/"},
@@ -265,7 +266,8 @@ func TestUnreached(t *testing.T) {
 	} {
 		f := Unreached(c.err, c.host, "18516")
 		assert.Equal(t, f.Level, Fail)
-		assert.Assert(t, strings.Contains(f.Advice, c.advice) && (f.Advice == "") == (c.advice == ""), "%v: %s", c.err, f.Advice)
+		assert.Assert(t, strings.Contains(f.Advice, c.advice) && (f.Advice == "") == (c.advice == ""), "%v: %s", c.err,
+			f.Advice)
 	}
 }
 

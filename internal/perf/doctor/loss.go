@@ -44,7 +44,8 @@ func Arrived(server, client int64) []Finding {
 		d.find(Fail, filters("outgoing on this host, between the hosts (security groups, switches), incoming on the server"),
 			"no packet has arrived at the server's port meanwhile: what this host sends is lost on the way there")
 	case client == 0:
-		d.find(Fail, filters("outgoing on the server, between the hosts, incoming on this host"), "the answers are lost: the server's port has received %d packets meanwhile, this host's none", server)
+		d.find(Fail, filters("outgoing on the server, between the hosts, incoming on this host"),
+			"the answers are lost: the server's port has received %d packets meanwhile, this host's none", server)
 	default:
 		d.find(Note, "", "%d packets have arrived at the server's port meanwhile, %d here: some are lost, in one direction "+
 			"or both", server, client)

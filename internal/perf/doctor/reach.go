@@ -25,8 +25,8 @@ func Unreached(err error, host, port string) Finding {
 		errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EADDRNOTAVAIL):
 		advice = fmt.Sprintf("a route: ip route get %s; ip neigh show %s", host, host)
 	case errors.As(err, &late) && late.Timeout():
-		advice = fmt.Sprintf("if the host is up (ping %s), a packet filter drops TCP port %s, or the answers have no way back: "+
-			"ip route get, and rp_filter, at both ends", host, port)
+		advice = fmt.Sprintf("if the host is up (ping %s), a packet filter drops TCP port %s, or the answers have no "+
+			"way back: ip route get, and rp_filter, at both ends", host, port)
 	}
 	return Finding{Level: Fail, What: err.Error(), Advice: advice}
 }

@@ -87,8 +87,8 @@ func Tried(fabric string, cases []result.Case, runs []result.Run, err error) []F
 	return d.findings
 }
 
-// repeated reports whether packets were lost or repeated in the runs. Packets that are too large for
-// the way are lost all, so that the runs with smaller ones repeat none.
+// repeated reports whether packets were lost or repeated in the runs. Packets that are too large
+// for the way are lost all, so that the runs with smaller ones repeat none.
 func repeated(runs []result.Run) bool {
 	for _, r := range runs {
 		if len(r.Client.Counters.Errors().List())+len(r.Server.Counters.Errors().List()) > 0 {

@@ -134,8 +134,8 @@ func TestIdleGivesWay(t *testing.T) {
 	assert.Equal(t, asks().Kind, msgError) // both measure
 }
 
-// A step of the host's clock must not change a time that datperf measures: no code keeps a time as a
-// number of the wall clock, which time.Since cannot correct.
+// A step of the host's clock must not change a time that datperf measures: no code keeps a time as
+// a number of the wall clock, which time.Since cannot correct.
 func TestMonotonicClock(t *testing.T) {
 	var files []string
 	for _, dir := range []string{"..", "../../../cmd/datperf"} {

@@ -118,9 +118,6 @@ func (cl *Client) converse(ctx context.Context, k *control, plan Plan, doc *resu
 	return err
 }
 
-// ErrFinished is the error of Client.Run if Client.Finish ended the plan early.
-var ErrFinished = errors.New("ended early, by an interrupt: results up to then are kept")
-
 func (cl *Client) runCase(ctx context.Context, ses *session, c result.Case, doc *result.Document, n, of,
 	repeat int) (result.Run, error) {
 	_, notes, err := fit(&c)

@@ -21,8 +21,8 @@ type costMeter struct {
 	at   time.Time
 }
 
-// start begins the measurement. It stops the process for some microseconds to read the heap's figures,
-// so no operation may be under way.
+// start begins the measurement. It stops the process for some microseconds to read the heap's
+// figures, so no operation may be under way.
 func (m *costMeter) start() {
 	runtime.ReadMemStats(&m.heap)
 	m.restart()

@@ -288,8 +288,8 @@ func TestFinish(t *testing.T) {
 	}
 }
 
-// A client that is told to finish while the server is silent, before the first run measures anything,
-// ends at once, and says so to the server.
+// A client that is told to finish while the server is silent, before the first run measures
+// anything, ends at once, and says so to the server.
 func TestFinishBeforeMeasuring(t *testing.T) {
 	a, b := net.Pipe()
 	finish := make(chan struct{})

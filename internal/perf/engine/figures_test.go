@@ -14,9 +14,9 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// timed is a link, in a bubble of testing/synctest, whose operations take known times: one after the
-// other, each for the time that service returns for its number, and then for delay. So every figure
-// of a case can be worked out by hand. If answers is true, the peer answers each operation.
+// timed is a link, in a bubble of testing/synctest, whose operations take known times: one after
+// the other, each for the time that service returns for its number, and then for delay. So every
+// figure of a case can be worked out by hand. If answers is true, the peer answers each operation.
 type timed struct {
 	link
 	service func(n int) time.Duration
@@ -99,7 +99,8 @@ func byHand(t *testing.T, p link, initiates bool, shape func(*result.Case)) (*re
 	lay, err := layoutOf(&c)
 	assert.NilError(t, err)
 	var intervals []result.Interval
-	w := newWorker(&c, lay, p, newShared(), initiates, fabricMem, func(iv result.Interval) { intervals = append(intervals, iv) },
+	w := newWorker(&c, lay, p, newShared(), initiates, fabricMem,
+		func(iv result.Interval) { intervals = append(intervals, iv) },
 		func([]uint64) {})
 	if !initiates || c.Direction == result.Both {
 		w.sh.setExpect([]uint64{uint64(c.Iters + c.Warmup)})
@@ -122,8 +123,8 @@ func near(t *testing.T, what string, got, want []float64) {
 	}
 }
 
-// A closed loop: 2 operations of warm-up take 100 ms each, then 4 take 2, 4, 6 and 8 ms. A ping-pong
-// halves each, in the intervals too; an RDMA read does not.
+// A closed loop: 2 operations of warm-up take 100 ms each, then 4 take 2, 4, 6 and 8 ms. A
+// ping-pong halves each, in the intervals too; an RDMA read does not.
 func TestLatencyByHand(t *testing.T) {
 	for _, c := range []struct {
 		test string
@@ -143,7 +144,8 @@ func TestLatencyByHand(t *testing.T) {
 			s := end.Initiated
 			near(t, "latency", figures(s.Latency), []float64{4, 2 / c.div, 5 / c.div, 4 / c.div, 8 / c.div, 8 / c.div})
 			assert.Equal(t, s.RoundTrip != nil, c.test == result.Send)
-			near(t, "stream", []float64{float64(s.Ops), float64(s.Bytes), time.Duration(s.Elapsed).Seconds(), s.OpsS, s.GbitS, s.MiBS},
+			near(t, "stream", []float64{float64(s.Ops), float64(s.Bytes), time.Duration(s.Elapsed).Seconds(), s.OpsS, s.GbitS,
+				s.MiBS},
 				[]float64{4, 32, 0.020, 200, 200 * 8 * 8 / 1e9, 1600. / (1 << 20)})
 			near(t, "cost", []float64{time.Duration(end.Cost.Wall).Seconds()}, []float64{0.020}) // without the warm-up
 			// 2+4+6 = 12 ms is the first moment after 10 ms; the second interval begins anew.
@@ -155,13 +157,14 @@ func TestLatencyByHand(t *testing.T) {
 }
 
 func interval(iv *result.Interval) []float64 {
-	return []float64{float64(iv.Start) / 1e6, float64(iv.Stop) / 1e6, float64(iv.Ops), float64(iv.Bytes), iv.GbitS, iv.P50 / 1e6,
+	return []float64{float64(iv.Start) / 1e6, float64(iv.Stop) / 1e6, float64(iv.Ops), float64(iv.Bytes), iv.GbitS,
+		iv.P50 / 1e6,
 		iv.P99 / 1e6, iv.Max / 1e6}
 }
 
-// An open loop of 100 operations per second on a path that carries one in 30 ms: operation n, from 0,
-// falls due at 10n ms and is posted at 30n ms, so it waits 20n ms. Only the round trip is halved. The
-// run says that the rate was not reached.
+// An open loop of 100 operations per second on a path that carries one in 30 ms: operation n, from
+// 0, falls due at 10n ms and is posted at 30n ms, so it waits 20n ms. Only the round trip is
+// halved. The run says that the rate was not reached.
 func TestOpenPingPongByHand(t *testing.T) {
 	for _, c := range []struct {
 		test string
@@ -227,8 +230,8 @@ func mean(v []float64) (m float64) {
 }
 
 // Bandwidth in both directions, of 8 bytes: this end sends 20 operations after 4 of warm-up, each
-// takes 1 ms. Meanwhile as many messages arrive, one in 3 ms; the time of the received stream is from
-// the first to the last after the warm-up.
+// takes 1 ms. Meanwhile as many messages arrive, one in 3 ms; the time of the received stream is
+// from the first to the last after the warm-up.
 func TestBothDirectionsByHand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &timed{service: always(ms)}
@@ -238,7 +241,8 @@ func TestBothDirectionsByHand(t *testing.T) {
 			k.Mode, k.Direction, k.Iters, k.Warmup = result.Bandwidth, result.Both, 20, 4
 		})
 		s, r := end.Initiated, end.Received
-		near(t, "sent", []float64{float64(s.Ops), float64(s.Bytes), float64(s.Elapsed) / 1e6, s.OpsS}, []float64{20, 160, 20, 1000})
+		near(t, "sent", []float64{float64(s.Ops), float64(s.Bytes), float64(s.Elapsed) / 1e6, s.OpsS}, []float64{20, 160,
+			20, 1000})
 		near(t, "received", []float64{float64(r.Ops), float64(r.Bytes), float64(r.Elapsed) / 1e6, r.OpsS},
 			[]float64{19, 152, 57, 1000. / 3})
 		assert.Equal(t, len(intervals), 1)

@@ -52,7 +52,7 @@ func (w *worker) missedRate() result.Notes {
 	if !w.pace.open() || w.rec.waited <= 0 || scheduled > 0.95*(scheduled+float64(w.rec.waited)) {
 		return nil
 	}
-	return result.Notes{fmt.Sprintf("--rate %g was not reached: %.4g operations per second were posted, the last one %v late; "+
-		"the queue was full (--depth), or the peer answered too late", w.c.Rate,
+	return result.Notes{fmt.Sprintf("--rate %g was not reached: %.4g operations per second were posted, the last one %v "+
+		"late; the queue was full (--depth), or the peer answered too late", w.c.Rate,
 		w.c.Rate*scheduled/(scheduled+float64(w.rec.waited)), time.Duration(w.rec.waited).Round(time.Microsecond))}
 }

@@ -40,8 +40,8 @@ func (r *recorder) begin(now int64) {
 	r.start, r.from, r.next = now, now, now+r.every
 }
 
-// sample counts one operation, which was due, posted and complete at these times. A ping-pong halves
-// its round trip, but not the time that an operation waited from due until posted.
+// sample counts one operation, which was due, posted and complete at these times. A ping-pong
+// halves its round trip, but not the time that an operation waited from due until posted.
 func (r *recorder) sample(due, posted, complete int64) {
 	r.ops++
 	r.latency.add(complete - posted)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// connectUnlessFinished is connect, but it ends with ErrFinished when s.finish is closed: an interrupt
-// does not wait for a server that is silent.
+// connectUnlessFinished is connect, but it ends with ErrFinished when s.finish is closed: an
+// interrupt does not wait for a server that is silent.
 func (s *session) connectUnlessFinished(ctx context.Context, l link, m *meeting) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -149,3 +149,6 @@ func (s *session) accept(ctx context.Context, l link, m *meeting) (err error) {
 	l.setRemote(*connected.Memory)
 	return s.ctl.send(message{Kind: msgGo})
 }
+
+// ErrFinished is the error of Client.Run if Client.Finish ended the plan early.
+var ErrFinished = errors.New("ended early, by an interrupt: results up to then are kept")

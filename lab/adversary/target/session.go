@@ -40,7 +40,6 @@ type session struct {
 	ep     *udat.EP
 	srq    *udat.SRQ
 	rmr    *udat.RMR
-	port   int
 	report chan *pattern.Report
 	r      pattern.Report
 

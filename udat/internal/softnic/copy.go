@@ -21,7 +21,8 @@ const (
 )
 
 // add pins n bytes at addr for an access with a key. The key must grant all rights in the parameter
-// need. For a peer, remote is true: then the key may be that of a window, and addr is one for peers.
+// need. For a peer, remote is true: then the key may be that of a window, and addr is one for
+// peers.
 func (p *pieces) add(t *keyTable, dom *pd, key uint32, addr, n uint64, need fabric.Access, remote bool) Denial {
 	s := t.enter(key)
 	if s == nil {

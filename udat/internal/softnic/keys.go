@@ -61,8 +61,8 @@ func (t *keyTable) enter(key uint32) *span {
 	return nil
 }
 
-// slice returns n bytes of the span at addr, which counts from base: that of this process or that of
-// peers. It returns false if not all of these bytes are inside the span.
+// slice returns n bytes of the span at addr, which counts from base: that of this process or that
+// of peers. It returns false if not all of these bytes are inside the span.
 func (s *span) slice(base, addr, n uint64) ([]byte, bool) {
 	off, size := addr-base, uint64(len(s.mem)) // if addr is below base, off wraps around and is huge
 	if off > size || n > size-off {

@@ -97,3 +97,5 @@ func (m *mr) Close() error {
 	m.dev.release(MRs, &m.span.pd.object)
 	return nil
 }
+
+const atomicSize = 8

@@ -27,8 +27,8 @@ func (q *QP) Shared() bool { return q.srq != nil }
 // RecvDepth returns how many receives the queue pair's queue holds.
 func (q *QP) RecvDepth() int { return q.rq.size() }
 
-// ownShare is the part of a shared queue's receives that one queue pair may reserve at a time. It may
-// always reserve one.
+// ownShare is the part of a shared queue's receives that one queue pair may reserve at a time. It
+// may always reserve one.
 const ownShare = 4
 
 // Reserve takes a receive from the SRQ for a message that the peer has announced. It returns false

@@ -20,8 +20,6 @@ type Inbound struct {
 	old   [atomicSize]byte // the value before an atomic
 }
 
-const atomicSize = 8
-
 // NotReady means that there is no receive for the message yet. No completion has this status.
 const NotReady fabric.Status = 1 << 16
 

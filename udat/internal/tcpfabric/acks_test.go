@@ -12,7 +12,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestSendAcknowledges: a Send carries an acknowledgement, whose counts may pass 2^32 and never fall.
+// TestSendAcknowledges: a Send carries an acknowledgement, whose counts may pass 2^32 and never
+// fall.
 func TestSendAcknowledges(t *testing.T) {
 	v := newVictim(t)
 	p, s := v.joined()

@@ -8,8 +8,9 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// budget bounds the memory of a device's links with data that waits for the peer: parts of messages,
-// and what the peer does not read. If it is used up, the link that has waited longest is broken.
+// budget bounds the memory of a device's links with data that waits for the peer: parts of
+// messages, and what the peer does not read. If it is used up, the link that has waited longest is
+// broken.
 type budget struct {
 	limit int
 
@@ -28,8 +29,8 @@ type usage struct {
 // defaultBudget is the limit without an option.
 const defaultBudget = 256 << 20
 
-var errBudget = fmt.Errorf("the peer has left a message incomplete, or does not read, and the memory of the device for "+
-	"that is used up (WithBufferMemory): %w", fabric.ErrResources)
+var errBudget = fmt.Errorf("the peer has left a message incomplete, or does not read, and the memory of the device "+
+	"for that is used up (WithBufferMemory): %w", fabric.ErrResources)
 
 // add adds n to the bytes of a link.
 func (b *budget) add(l *link, n int) {

@@ -36,7 +36,8 @@ func TestBuffersByNeed(t *testing.T) {
 		write := iwarp.Header{Op: iwarp.OpWrite, Last: true, Key: mr.RKey(), Offset: addressOf(mem)}
 		b := frame(write, make([]byte, 60<<10), sums)
 		at := 0
-		for _, c := range []struct{ bytes, holds int }{{1, 512}, {500, 512}, {1500, 2 << 10}, {7000, 8 << 10}, {20000, withSums.size}} {
+		for _, c := range []struct{ bytes, holds int }{{1, 512}, {500, 512}, {1500, 2 << 10}, {7000, 8 << 10}, {20000,
+			withSums.size}} {
 			p.bytes(b[at:c.bytes])
 			at = c.bytes
 			holds := 0

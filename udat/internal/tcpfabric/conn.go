@@ -107,3 +107,11 @@ var errForeign = fmt.Errorf("the peer is another iWARP device, which has neither
 
 // foreign is the set of the operations that a peer of another library does not support.
 var foreign = softnic.Opcodes(fabric.OpWriteImm, fabric.OpSendImm, fabric.OpCmpSwap, fabric.OpFetchAdd)
+
+// PeerCertificates implements fabric.Authenticated.
+func (c *conn) PeerCertificates() []*x509.Certificate {
+	if p := c.shown.Load(); p != nil {
+		return *p
+	}
+	return nil
+}

@@ -127,25 +127,25 @@ func (c *conn) ask(tcp stream, revision uint8, private []byte) (iwarp.Setup, *fa
 	case reply.Revision != revision:
 		return reply, &fabric.ConnEvent{Kind: fabric.EventFailed, Err: errRevision}
 	}
-	if err, reason := chooses(&s, &reply); err != nil {
+	if reason, err := chooses(&s, &reply); err != nil {
 		writeTerminate(tcp, reply.CRC || s.CRC, reason)
 		return reply, &fabric.ConnEvent{Kind: fabric.EventFailed, Err: err}
 	}
 	return reply, nil
 }
 
-// chooses returns an error, and the reason to tell the peer, if a reply chooses what the request has
-// not offered.
-func chooses(request, reply *iwarp.Setup) (error, iwarp.Fault) {
+// chooses returns an error, and the reason to tell the peer, if a reply chooses what the request
+// has not offered.
+func chooses(request, reply *iwarp.Setup) (iwarp.Fault, error) {
 	switch {
 	case reply.Markers:
-		return errMarkers, iwarp.FaultMarker
+		return iwarp.FaultMarker, errMarkers
 	case reply.PeerToPeer && (!reply.ReadyWrite || reply.ReadyRead):
-		return errReady, iwarp.FaultNoReady
+		return iwarp.FaultNoReady, errReady
 	case reply.Out > request.In:
-		return errDepth, iwarp.FaultReadDepth
+		return iwarp.FaultReadDepth, errDepth
 	}
-	return nil, 0
+	return 0, nil
 }
 
 // A call of answered establishes the connection that the peer has accepted.
@@ -184,3 +184,11 @@ var (
 	errOutdated = errors.New("the peer runs an older version of this library, which sends other frames over TCP: " +
 		"both ends need the same")
 )
+
+// handshakeFailed returns the event for an attempt whose handshake has failed.
+func handshakeFailed(err error) *fabric.ConnEvent {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &fabric.ConnEvent{Kind: fabric.EventUnreachable, Err: errNoSetup}
+	}
+	return &fabric.ConnEvent{Kind: fabric.EventRejected, Err: err}
+}

@@ -96,8 +96,8 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-// TestReplyChooses: a reply that chooses what the request has not offered gets a terminate that says
-// so. One of an older version of this library is an error that names it.
+// TestReplyChooses: a reply that chooses what the request has not offered gets a terminate that
+// says so. One of an older version of this library is an error that names it.
 func TestReplyChooses(t *testing.T) {
 	v := newVictim(t)
 	l := serve(t)

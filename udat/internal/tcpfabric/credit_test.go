@@ -23,8 +23,8 @@ func (v *victim) joinedWith(h iwarp.Hello) (*peer, *session) {
 	return p, s
 }
 
-// TestMessagesWait: a message waits at its sender, with all requests behind it, until the peer tells
-// of a receive for it. Its sender asks once for all that wait. Nothing is sent twice.
+// TestMessagesWait: a message waits at its sender, with all requests behind it, until the peer
+// tells of a receive for it. Its sender asks once for all that wait. Nothing is sent twice.
 func TestMessagesWait(t *testing.T) {
 	send, imm := fabric.SendWR{Opcode: fabric.OpSend}, fabric.SendWR{Opcode: fabric.OpSendImm}
 	write, both := fabric.SendWR{Opcode: fabric.OpWrite}, fabric.SendWR{Opcode: fabric.OpWriteImm}
@@ -43,7 +43,8 @@ func TestMessagesWait(t *testing.T) {
 		assert.Equal(t, frames[0].Head.Op, iwarp.OpWrite)
 		p.told(iwarp.ControlAsk, 4)
 		p.write(control(2, iwarp.ControlGrant, iwarp.Counts(1, first)), nil) // there is none
-		ops := [][]iwarp.Opcode{{iwarp.OpSend}, {iwarp.OpSendImm}, {iwarp.OpWrite, iwarp.OpImmediate}, {iwarp.OpSend, iwarp.OpWrite}}
+		ops := [][]iwarp.Opcode{{iwarp.OpSend}, {iwarp.OpSendImm}, {iwarp.OpWrite, iwarp.OpImmediate}, {iwarp.OpSend,
+			iwarp.OpWrite}}
 		for n := first; n < 4; n++ {
 			within(t, "not yet", func() (idle bool) {
 				l.inTurn(func() { idle = l.tx.empty() && l.heard.grants.Load() == 1 })

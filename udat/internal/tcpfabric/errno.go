@@ -3,6 +3,7 @@ package tcpfabric
 import (
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"syscall"
 
@@ -28,11 +29,11 @@ func short(err error) error {
 	return err
 }
 
-// kindOf returns the kind of event for a stream that has ended with err, while this end had inFlight
-// requests in flight. It returns EventUnreachable if the peer can no longer be reached. A peer resets
-// its stream, or ends it within a message, if it refuses a request, is disconnected abruptly or dies:
-// that is EventFailed if it may have hit a request. So is a stream that
-// somebody has cut off below TLS. For any other err it returns EventDisconnected.
+// kindOf returns the kind of event for a stream that has ended with err, while this end had
+// inFlight requests in flight. It returns EventUnreachable if the peer can no longer be reached. A
+// peer resets its stream, or ends it within a message, if it refuses a request, is disconnected
+// abruptly or dies: that is EventFailed if it may have hit a request. So is a stream that somebody
+// has cut off below TLS. For any other err it returns EventDisconnected.
 func kindOf(err error, own bool, inFlight int) fabric.ConnEventKind {
 	within := errors.Is(err, errMidFrame)
 	switch {
@@ -52,3 +53,7 @@ func isOf(err error, list ...syscall.Errno) bool {
 		return errors.Is(err, of) || ok && errors.Is(err, native)
 	})
 }
+
+var errMidFrame = errors.New("the peer's stream ends within a message")
+
+var errCut = fmt.Errorf("the peer's stream ends before TLS has ended: %w", io.ErrUnexpectedEOF)

@@ -149,9 +149,9 @@ func TestAnswers(t *testing.T) {
 	s.expect(fabric.EventDisconnected)
 }
 
-// TestReadDepth: a peer may have as many reads and atomics without an answer as the depth says. They
-// are answered in order. The next is refused after these answers, and an atomic is
-// not executed then.
+// TestReadDepth: a peer may have as many reads and atomics without an answer as the depth says.
+// They are answered in order. The next is refused after these answers, and an atomic is not
+// executed then.
 func TestReadDepth(t *testing.T) {
 	v := newVictim(t)
 	for _, depth := range []uint16{0, 1, readDepth} {

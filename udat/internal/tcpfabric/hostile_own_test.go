@@ -35,7 +35,8 @@ func control(msn uint32, c iwarp.Control, value uint64) iwarp.Header {
 const plenty = 1 << 15
 
 // hello is the frame that a peer of this library with plenty of receives sends first.
-var hello = control(1, iwarp.ControlHello, iwarp.Hello{Segment: iwarp.MaxSegment, Window: plenty, Limit: plenty}.Value())
+var hello = control(1, iwarp.ControlHello, iwarp.Hello{Segment: iwarp.MaxSegment, Window: plenty,
+	Limit: plenty}.Value())
 
 // acks is the acknowledgement of a peer that said hello.
 func acks(msn, executed uint32) iwarp.Header {
@@ -81,7 +82,8 @@ func TestHostileOwnEnd(t *testing.T) {
 			iwarp.Hello{Segment: iwarp.MaxSegment, Window: 1, Limit: 2}.Value())}, operation},
 		"a hello with receives of a shared queue": {[]iwarp.Header{control(1, iwarp.ControlHello,
 			iwarp.Hello{Segment: iwarp.MaxSegment, Window: 1, Limit: 1, Shared: true}.Value())}, operation},
-		"two hellos":                          {[]iwarp.Header{hello, control(2, iwarp.ControlHello, hello.Value)}, operation},
+		"two hellos": {[]iwarp.Header{hello, control(2, iwarp.ControlHello, hello.Value)},
+			operation},
 		"the hello's number twice":            {[]iwarp.Header{hello, acks(1, 0)}, faults(iwarp.FaultMSN)},
 		"an acknowledgement of nothing":       {[]iwarp.Header{hello, acks(2, 1)}, operation},
 		"an acknowledgement of everything":    {[]iwarp.Header{hello, acks(2, math.MaxUint32)}, operation},
@@ -95,7 +97,8 @@ func TestHostileOwnEnd(t *testing.T) {
 		"an ask for nothing":  {[]iwarp.Header{hello, control(2, iwarp.ControlAsk, 0)}, operation},
 		"an ask for too much": {[]iwarp.Header{hello, control(2, iwarp.ControlAsk, mostAsked+1)}, operation},
 		"an ask of 64 bits":   {[]iwarp.Header{hello, control(2, iwarp.ControlAsk, 1<<32+1)}, operation},
-		"an ask for less than before": {[]iwarp.Header{hello, control(2, iwarp.ControlAsk, 9), control(3, iwarp.ControlAsk, 8)},
+		"an ask for less than before": {[]iwarp.Header{hello, control(2, iwarp.ControlAsk, 9), control(3, iwarp.ControlAsk,
+			8)},
 			operation},
 		"an ask for what it has sent": {[]iwarp.Header{hello, send(1, 0, true), control(2, iwarp.ControlAsk, 1)}, operation},
 		"an unknown control message":  {[]iwarp.Header{hello, control(2, iwarp.ControlGrant+1, 0)}, operation},

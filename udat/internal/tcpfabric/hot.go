@@ -320,3 +320,16 @@ func (l *link) rest() {
 		l.acknowledgeNow()
 	}
 }
+
+// Posted tells the peer of receives: at once if the peer waits for them, and soon if the peer has
+// used half of those that it knows.
+func (l *link) Posted() {
+	if !l.live.Load() || !l.own {
+		return
+	}
+	if l.awaited() {
+		l.run()
+	} else {
+		l.owe(l.polled[ofReceives])
+	}
+}

@@ -90,7 +90,8 @@ func (w *writer) owed() {
 	w.t.Helper()
 	w.executed()
 	for until := time.Now().Add(patience); w.set.owing.Load() != w.l; time.Sleep(time.Millisecond) {
-		assert.Assert(w.t, time.Now().Before(until), "not left to the poller; told %d of %d", w.l.sent.executed.Load(), w.sent)
+		assert.Assert(w.t, time.Now().Before(until), "not left to the poller; told %d of %d", w.l.sent.executed.Load(),
+			w.sent)
 	}
 	assert.Equal(w.t, w.l.sent.executed.Load(), w.sent-1)
 }

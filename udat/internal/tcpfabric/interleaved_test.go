@@ -8,8 +8,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestInterleaved: frames of other messages between the segments of a Send change nothing of it, and
-// a Send between the segments of a write changes nothing of that.
+// TestInterleaved: frames of other messages between the segments of a Send change nothing of it,
+// and a Send between the segments of a write changes nothing of that.
 func TestInterleaved(t *testing.T) {
 	v := newVictim(t)
 	p, s := v.joined()

@@ -25,9 +25,10 @@ type progress struct {
 	most   int64 // bytes that the socket takes; 0: none
 }
 
-// TestLies: a peer acknowledges, answers, grants or asks what the rules do not allow in the state of
-// the victim's request: when it is in a batch, half written, or written and done. That breaks the
-// connection. No request completes by it, no memory changes, and the peer gets no more bytes of it.
+// TestLies: a peer acknowledges, answers, grants or asks what the rules do not allow in the state
+// of the victim's request: when it is in a batch, half written, or written and done. That breaks
+// the connection. No request completes by it, no memory changes, and the peer gets no more bytes of
+// it.
 func TestLies(t *testing.T) {
 	acking := func(executed uint32) iwarp.Header {
 		return iwarp.Header{Op: iwarp.OpSend, Last: true, MSN: 1, Word: iwarp.Word(uint16(executed), plenty)}

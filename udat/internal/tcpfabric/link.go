@@ -31,8 +31,8 @@ func (t *turn) run() {
 // link is the transport of a queue pair: the stream of frames of its only connection.
 //
 // The transmitting half (tx) belongs to the goroutine that runs link.work. QP.In guards the
-// receiving half (rx). Each half tells the other by atomic fields: tx writes those of sent, rx those
-// of heard.
+// receiving half (rx). Each half tells the other by atomic fields: tx writes those of sent, rx
+// those of heard.
 type link struct {
 	turn
 	qp *softnic.QP
@@ -145,19 +145,6 @@ const (
 func linkOf(q *softnic.QP) *link { return q.Link().(*link) }
 
 func (l *link) Wake() { l.run() }
-
-// Posted tells the peer of receives: at once if the peer waits for them, and soon if the peer has
-// used half of those that it knows.
-func (l *link) Posted() {
-	if !l.live.Load() || !l.own {
-		return
-	}
-	if l.awaited() {
-		l.run()
-	} else {
-		l.owe(l.polled[ofReceives])
-	}
-}
 
 // Failed starts the flush of the queue pair. But while the receiving half (rx) is at work, it does
 // nothing: the caller of the receiving half starts the flush afterwards.

@@ -17,8 +17,8 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestUnansweredRequests: requests that the program does not answer are bounded, and one address has
-// a part of them. More are rejected, and those of other addresses come. An answer makes room.
+// TestUnansweredRequests: requests that the program does not answer are bounded, and one address
+// has a part of them. More are rejected, and those of other addresses come. An answer makes room.
 func TestUnansweredRequests(t *testing.T) {
 	v := newVictim(t)
 	requests := make(chan fabric.Request, 16)

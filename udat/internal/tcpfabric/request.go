@@ -1,6 +1,7 @@
 package tcpfabric
 
 import (
+	"crypto/x509"
 	"errors"
 
 	"github.com/godat/godat/udat/internal/fabric"
@@ -85,3 +86,6 @@ func (r *request) reply(a *agreed, private []byte) ([]byte, error) {
 	}
 	return s.Append(nil)
 }
+
+// PeerCertificates implements fabric.Authenticated.
+func (r *request) PeerCertificates() []*x509.Certificate { return certificates(r.tcp) }

@@ -137,5 +137,3 @@ const halted iwarp.Fault = 0xFFFE
 
 // fine means that there is no fault.
 const fine iwarp.Fault = 0xFFFF
-
-var errMidFrame = errors.New("the peer's stream ends within a message")

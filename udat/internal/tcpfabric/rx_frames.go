@@ -250,8 +250,8 @@ func (x *rx) push(l *link, a *answer) {
 	l.heard.reads.Store(n + 1)
 }
 
-// answer handles the peer's answer to a read or an atomic. If it is the answer to an atomic, it also
-// writes the old value to the memory of the request.
+// answer handles the peer's answer to a read or an atomic. If it is the answer to an atomic, it
+// also writes the old value to the memory of the request.
 func (x *rx) answer(l *link) iwarp.Fault {
 	a, f := x.verifyAnswer(l)
 	switch {

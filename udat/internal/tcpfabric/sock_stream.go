@@ -1,6 +1,7 @@
 package tcpfabric
 
 import (
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -20,6 +21,19 @@ func tcpOf(c stream) *net.TCPConn {
 		return over.NetConn().(carrier).TCPConn
 	}
 	return c.(*net.TCPConn)
+}
+
+// carrier is a TCP connection below TLS. Package tls takes an end of TCP's stream for one of its
+// own, though anybody between the two hosts can end TCP's stream. The end of TLS's stream comes
+// before.
+type carrier struct{ *net.TCPConn }
+
+func (c carrier) Read(b []byte) (int, error) {
+	n, err := c.TCPConn.Read(b)
+	if err == io.EOF {
+		err = errCut
+	}
+	return n, err
 }
 
 // streamSock is the socket of a stream that package net reads and writes: of TLS, and of every

@@ -4,9 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"time"
 
@@ -38,20 +36,6 @@ func (d *Device) encrypt(ctx context.Context, tcp *net.TCPConn, active bool, lim
 	return c, nil
 }
 
-// carrier is a TCP connection below TLS. Package tls takes an end of TCP's stream for one of its own,
-// though anybody between the two hosts can end TCP's stream. The end of TLS's stream comes before.
-type carrier struct{ *net.TCPConn }
-
-var errCut = fmt.Errorf("the peer's stream ends before TLS has ended: %w", io.ErrUnexpectedEOF)
-
-func (c carrier) Read(b []byte) (int, error) {
-	n, err := c.TCPConn.Read(b)
-	if err == io.EOF {
-		err = errCut
-	}
-	return n, err
-}
-
 // canServe returns an error if a listener has no certificate to show.
 func canServe(config *tls.Config) error {
 	if config != nil && len(config.Certificates) == 0 && config.GetCertificate == nil && config.GetConfigForClient == nil {
@@ -68,23 +52,4 @@ func certificates(c stream) []*x509.Certificate {
 		return over.ConnectionState().PeerCertificates
 	}
 	return nil
-}
-
-// PeerCertificates implements fabric.Authenticated.
-func (r *request) PeerCertificates() []*x509.Certificate { return certificates(r.tcp) }
-
-// PeerCertificates implements fabric.Authenticated.
-func (c *conn) PeerCertificates() []*x509.Certificate {
-	if p := c.shown.Load(); p != nil {
-		return *p
-	}
-	return nil
-}
-
-// handshakeFailed returns the event for an attempt whose handshake has failed.
-func handshakeFailed(err error) *fabric.ConnEvent {
-	if errors.Is(err, context.DeadlineExceeded) {
-		return &fabric.ConnEvent{Kind: fabric.EventUnreachable, Err: errNoSetup}
-	}
-	return &fabric.ConnEvent{Kind: fabric.EventRejected, Err: err}
 }

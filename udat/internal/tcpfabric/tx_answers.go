@@ -5,8 +5,8 @@ import (
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 )
 
-// answers holds the answers that the peer's reads and atomics wait for. An answer keeps its place in
-// the ring until it is written.
+// answers holds the answers that the peer's reads and atomics wait for. An answer keeps its place
+// in the ring until it is written.
 type answers struct {
 	pending  []answer // a ring as long as the read depth
 	answered uint64   // answers put into batches

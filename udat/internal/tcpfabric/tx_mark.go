@@ -2,8 +2,8 @@ package tcpfabric
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// mark is how far a request of the send queue has come. A request takes its mark when it begins, and
-// leaves the send queue only when done says so.
+// mark is how far a request of the send queue has come. A request takes its mark when it begins,
+// and leaves the send queue only when done says so.
 type mark struct {
 	request uint64 // the number of the request in the send queue, from 1; a mark with another number is of an older one
 	state   state

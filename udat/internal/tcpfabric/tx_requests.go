@@ -34,8 +34,8 @@ func (l *link) sendsNext() bool {
 	return s.WR.Opcode == fabric.OpSend && (l.tx.begun || s.Due.IsZero() && l.mayBegin(s))
 }
 
-// A call of requestNext puts the next request into the batch, or as much of it as there is room for,
-// and reports whether another request may follow.
+// A call of requestNext puts the next request into the batch, or as much of it as there is room
+// for, and reports whether another request may follow.
 func (l *link) requestNext() bool {
 	t := &l.tx
 	if !l.requestsNext() {

@@ -17,8 +17,8 @@ import (
 // iwarp.
 
 // wrote reports whether this end has written n of what count counts. If a write is under way, the
-// peer may have got what is not counted yet: then wrote waits for the end of this write, which never
-// blocks.
+// peer may have got what is not counted yet: then wrote waits for the end of this write, which
+// never blocks.
 func (l *link) wrote(count *atomic.Uint64, n uint64) bool {
 	for count.Load() < n {
 		if !l.sent.writing.Load() {
