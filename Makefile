@@ -7,7 +7,7 @@ ifneq ($(shell git rev-parse HEAD >/dev/null 2>&1 && echo yes),yes)
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 endif
 
-.PHONY: help deps build demo demo-rxe sample test test-host test-vm test-uml conformance faults fuzz sanitize mutate bench bench-nic cross lint release-check vet clean docker
+.PHONY: help deps build demo demo-rxe sample test test-host test-vm test-uml conformance faults fuzz sanitize mutate bench bench-nic cross lint release-check vet size clean docker
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -201,6 +201,9 @@ release-check: ## what a tag needs besides make test: VERSION=v0.N.P, a clean tr
 	go test -count=1 ./examples/...
 	@ci/outside.sh
 	@echo "release-check: $(VERSION) is ready, if make test has passed on this commit"
+
+size: ## docs/size.md: the lines that ship
+	go -C lab test -count=1 -run TestSize ./layout -update
 
 vet: lint
 
