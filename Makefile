@@ -105,7 +105,7 @@ test-vm: ## tests of what uses a device on a real one: this host's, or rxe in th
 	@ci/vm-tests.sh --no-race --short --run '$(on-rxe)' ./udat ./rdmanet ./examples/...
 
 .PHONY: nightly nightly-host nightly-vm
-nightly: test nightly-host nightly-vm conformance faults mutate suites test-uml ## all that there is, for hours
+nightly: test nightly-host nightly-vm conformance faults mutate adversary suites test-uml ## all that there is, for hours
 	@$(MAKE) --no-print-directory cross CROSS='linux/amd64 freebsd/amd64 netbsd/amd64 openbsd/amd64'
 
 nightly-host: # what test-host leaves out

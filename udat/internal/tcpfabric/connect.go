@@ -43,18 +43,11 @@ func (c *conn) attempt(ctx context.Context, private []byte) {
 		// If ctx ends, the function closes the connection. It does not set a deadline instead, because
 		// the set-up sets deadlines of its own.
 		stop := context.AfterFunc(ctx, func() { tcp.Close() })
-		var reply iwarp.Setup
-		var ev *fabric.ConnEvent
-		over, err := c.dev.encrypt(ctx, tcp, true, replyLimit)
-		if err != nil {
-			ev = handshakeFailed(err)
-		} else {
-			reply, ev = c.ask(over, revision, private)
-		}
+		reply, ev := c.ask(tcp, revision, private)
 		stop()
 		switch {
 		case ev == nil:
-			c.answered(over, reply)
+			c.answered(tcp, reply)
 			return
 		case revision == 2 && reply.Revision == 1: // a peer that supports RFC 5044 only: try again with revision 1
 			tcp.Close()
@@ -66,8 +59,9 @@ func (c *conn) attempt(ctx context.Context, private []byte) {
 	}
 }
 
-// dial makes the TCP connection. If it fails, it returns nil and the event to report.
-func (c *conn) dial(ctx context.Context) (*net.TCPConn, fabric.ConnEvent) {
+// dial makes the TCP connection, and does the handshake of TLS on it if the device has TLS. If it
+// fails, it returns nil and the event to report.
+func (c *conn) dial(ctx context.Context) (stream, fabric.ConnEvent) {
 	dialer := net.Dialer{Timeout: dialLimit}
 	if c.dev.Opts.CMWait > 0 {
 		dialer.Timeout = c.dev.Opts.CMWait
@@ -87,7 +81,12 @@ func (c *conn) dial(ctx context.Context) (*net.TCPConn, fabric.ConnEvent) {
 		c.Local = addrOf(tcp.LocalAddr())
 		c.dev.HW.Mu.Unlock()
 		c.reached.Store(true)
-		return tcp, fabric.ConnEvent{}
+		over, err := c.dev.encrypt(ctx, tcp, true, replyLimit)
+		if err != nil {
+			tcp.Close()
+			return nil, handshakeFailed(err)
+		}
+		return over, fabric.ConnEvent{}
 	}
 	if isOf(err, syscall.ECONNREFUSED, syscall.ECONNRESET) { // reset: the listener has just closed
 		return nil, fabric.ConnEvent{Kind: fabric.EventRejected, Err: fmt.Errorf("nobody listens on the port: %w", err)}
@@ -186,9 +185,9 @@ var (
 )
 
 // handshakeFailed returns the event for an attempt whose handshake has failed.
-func handshakeFailed(err error) *fabric.ConnEvent {
+func handshakeFailed(err error) fabric.ConnEvent {
 	if errors.Is(err, context.DeadlineExceeded) {
-		return &fabric.ConnEvent{Kind: fabric.EventUnreachable, Err: errNoSetup}
+		return fabric.ConnEvent{Kind: fabric.EventUnreachable, Err: errNoSetup}
 	}
-	return &fabric.ConnEvent{Kind: fabric.EventRejected, Err: err}
+	return fabric.ConnEvent{Kind: fabric.EventRejected, Err: err}
 }

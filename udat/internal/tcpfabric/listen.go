@@ -173,9 +173,10 @@ func (l *listener) answer(source netip.Addr) {
 // greet reads the request that comes on a TCP connection, and queues the request for the handler.
 func (l *listener) greet(tcp *net.TCPConn) {
 	var s iwarp.Setup
-	over, err := l.dev.encrypt(context.Background(), tcp, false, requestLimit)
+	until := time.Now().Add(requestLimit) // for both
+	over, err := l.dev.encrypt(context.Background(), tcp, false, time.Until(until))
 	if err == nil {
-		s, err = readSetup(over, false, requestLimit)
+		s, err = readSetup(over, false, time.Until(until))
 	}
 	l.mu.Lock()
 	i := slices.Index(l.halfOpen, tcp)
