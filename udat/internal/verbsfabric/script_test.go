@@ -137,10 +137,20 @@ func lifeOfConnection(t *testing.T, name string) (err error) {
 		return err
 	}
 	open = append(open, c)
-	claimed := func(c fabric.Conn, e error) {
-		assert.Check(t, c == nil && e != nil, "the queue pair of another attempt is taken")
+	// The queue pair belongs to this attempt until its event: only where it has failed another may take it.
+	second := func(other fabric.Conn, refused error) error {
+		if other == nil {
+			assert.Check(t, refused != nil)
+			return nil
+		}
+		open = append(open, other)
+		ev := receive(t, active)
+		assert.Check(t, ev.Kind != fabric.EventEstablished, "the queue pair of another attempt is taken")
+		return errors.Join(errors.New("the queue pair was free again"), failure("the connect", ev))
 	}
-	claimed(d.Connect(qps[0], fabric.ConnectParams{Remote: l.Addr()}, func(fabric.ConnEvent) {}))
+	if err := second(d.Connect(qps[0], fabric.ConnectParams{Remote: l.Addr()}, func(fabric.ConnEvent) {})); err != nil {
+		return err
+	}
 	var r fabric.Request
 	select {
 	case r = <-requests:
@@ -150,7 +160,9 @@ func lifeOfConnection(t *testing.T, name string) (err error) {
 		t.Error("neither a request nor an event came")
 		return nil
 	}
-	claimed(r.Accept(qps[0], fabric.AcceptParams{}, func(fabric.ConnEvent) {}))
+	if err := second(r.Accept(qps[0], fabric.AcceptParams{}, func(fabric.ConnEvent) {})); err != nil {
+		return err
+	}
 	p, err := r.Accept(qps[1], fabric.AcceptParams{}, func(ev fabric.ConnEvent) { passive <- ev })
 	if err != nil {
 		return errors.Join(err, r.Reject(nil, true), failure("the connect", receive(t, active)))
