@@ -3,18 +3,13 @@
 # as the client of each. Each FOLDER contains the programs of a version of perftest. Prints a line
 # for each measurement. The status is 1 if one failed.
 #
-#   make build && ci/rxe-vm.sh -- ci/perftest-versions.sh [-R] FOLDER...
+#   make build && ci/rxe-vm.sh -- ci/perftest-versions.sh FOLDER...
 #
-#   -R                              connect by the connection manager, at both ends
 #   DEVICE=rxe0 ADDRESS=10.98.0.1   device and its address; packets go out and come back there (these are the defaults)
 set -uo pipefail
 
 datperf=$(cd "$(dirname "$0")/.." && pwd)/bin/datperf
-device=${DEVICE:-rxe0} address=${ADDRESS:-10.98.0.1} cm=()
-if [ "${1:-}" = -R ]; then
-  cm=(-R)
-  shift
-fi
+device=${DEVICE:-rxe0} address=${ADDRESS:-10.98.0.1}
 if [ $# = 0 ] || ! [ -x "$datperf" ]; then
   sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"
   exit 2
@@ -35,7 +30,7 @@ both() {
   timeout 120 "${server[@]}" >"$tmp/server" 2>&1 &
   pid=$!
   for _ in $(seq 200); do
-    if [ ${#cm[@]} = 0 ]; then ss -lnt; else rdma resource show cm_id; fi | grep -q ':18515 ' && break
+    ss -lnt | grep -q ':18515 ' && break
     sleep 0.1
   done
   timeout 120 "$@" "$address" >"$tmp/client" 2>&1
@@ -52,7 +47,6 @@ both() {
 for folder in "$@"; do
   while read -r program flags; do
     read -ra args <<<"$flags"
-    args+=("${cm[@]}")
     foreign=("$folder/$program" -d "$device" -F "${args[@]}")
     own=("$datperf" perftest "$program" --peer perftest -d "$device" "${args[@]}")
     both "$folder/$program, perftest serves" "${foreign[@]}" -- "${own[@]}"

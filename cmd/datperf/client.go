@@ -57,7 +57,7 @@ func (a *app) client() *cobra.Command {
 			if _, err := control.check(); err != nil {
 				return nil, err
 			}
-			return a.perftestPeer(cl, plan, args, control.port, *peer)
+			return a.perftestPeer(cl, plan, args, control.port)
 		}
 		if err := engine.ThreadsPlan(&plan, *threads); err != nil {
 			return nil, &usageError{err}

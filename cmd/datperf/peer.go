@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"strconv"
@@ -12,30 +11,24 @@ import (
 
 // The programs that datperf measures against.
 const (
-	peerDatperf    = "datperf"
-	peerPerftest   = "perftest"
-	peerPerftestCM = "perftest-R" // connected by the connection manager
+	peerDatperf  = "datperf"
+	peerPerftest = "perftest"
 )
 
-const peerUsage = "`program` at the other end: datperf, perftest for its ib_send_lat and its like, " +
-	"or perftest-R for those with -R"
+const peerUsage = "`program` at the other end: datperf, or perftest for its ib_send_lat and its like"
 
 func checkPeer(peer string) error {
-	if peer != peerDatperf && peer != peerPerftest && peer != peerPerftestCM {
-		return usagef("--peer %q: must be %s, %s or %s", peer, peerDatperf, peerPerftest, peerPerftestCM)
+	if peer != peerDatperf && peer != peerPerftest {
+		return usagef("--peer %q: must be %s or %s", peer, peerDatperf, peerPerftest)
 	}
 	return nil
 }
 
 // perftestPeer measures against one of perftest's programs. If args contains an address, this end
 // is the client. Otherwise it is the server, for one client.
-func (a *app) perftestPeer(cl *engine.Client, plan engine.Plan, args []string, port int,
-	peer string) (*result.Document, error) {
-	if err := engine.PerftestPlan(&plan, peer == peerPerftestCM); err != nil {
+func (a *app) perftestPeer(cl *engine.Client, plan engine.Plan, args []string, port int) (*result.Document, error) {
+	if err := engine.PerftestPlan(&plan); err != nil {
 		return nil, &usageError{err}
-	}
-	if peer == peerPerftestCM {
-		return a.perftestCM(cl, plan, args, port)
 	}
 	if len(args) > 0 {
 		conn, err := engine.DialPerftest(a.ctx, args[0], port)
@@ -76,38 +69,11 @@ func (a *app) servePerftest(cl *engine.Client, conn net.Conn, plan engine.Plan) 
 	return doc, err
 }
 
-// perftestCM does what perftestPeer does, for programs that connect by the connection manager.
-func (a *app) perftestCM(cl *engine.Client, plan engine.Plan, args []string, port int) (*result.Document, error) {
-	ctx, cancel := context.WithCancel(a.ctx)
-	defer cancel()
-	if len(args) > 0 {
-		conn, err := cl.PerftestCM(ctx, args[0], port)
-		if err != nil {
-			return nil, err
-		}
-		return cl.Perftest(a.ctx, conn, plan, false)
-	}
-	fmt.Fprintf(a.stderr, "waiting for one of perftest's programs with -R on port %d\n", port)
-	go func() {
-		select {
-		case <-a.finish.now:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	conn, err := cl.PerftestCM(ctx, "", port)
-	if err != nil {
-		return nil, err
-	}
-	return a.servePerftest(cl, conn, plan)
-}
-
 // runPerftest does what runPlan does, against one of perftest's programs.
-func (a *app) runPerftest(cl engine.Client, plan engine.Plan, out *outputs, args []string, port int,
-	peer string) error {
+func (a *app) runPerftest(cl engine.Client, plan engine.Plan, out *outputs, args []string, port int) error {
 	return a.runPlan(cl, plan, out, args,
 		func(cl *engine.Client, plan engine.Plan, args []string) (*result.Document, error) {
-			return a.perftestPeer(cl, plan, args, port, peer)
+			return a.perftestPeer(cl, plan, args, port)
 		})
 }
 

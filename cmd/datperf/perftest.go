@@ -72,7 +72,7 @@ func (p *perftestFlags) register(f *pflag.FlagSet, mode string) {
 	knob(&p.knobs.Timeout, "qp-timeout", "u", "wait for an acknowledgement: 4.096 us << N")
 	knob(&p.knobs.Retry, "retry_count", "", "how often a request without an acknowledgement is sent again")
 	f.BoolVar(&p.gbits, "report_gbits", false, "Gb/sec instead of MiB/sec")
-	f.BoolVarP(&p.cm, "rdma_cm", "R", false, "connect by the connection manager; always so without --peer perftest")
+	f.BoolVarP(&p.cm, "rdma_cm", "R", false, "accepted: always so; refused with --peer perftest")
 	f.BoolVar(&p.writeImm, "write_with_imm", false, "ib_write_lat, ib_write_bw: with immediate data")
 	f.BoolVar(&p.sendImm, "send_with_imm", false, "ib_send_lat, ib_send_bw: with immediate data")
 	registerAccepted(f)
@@ -216,11 +216,8 @@ func (a *app) perftestProgram(program, test, mode string) *cobra.Command {
 		if err := checkPeer(p.peer); err != nil {
 			return err
 		}
-		if p.cm && p.peer == peerPerftest {
-			p.peer = peerPerftestCM
-		}
-		if f.Changed("comm_rdma_cm") && p.peer == peerPerftest {
-			return usagef("--comm_rdma_cm with --peer perftest: not supported; use -R, or neither")
+		if (p.cm || f.Changed("comm_rdma_cm")) && p.peer == peerPerftest {
+			return usagef("--rdma_cm and --comm_rdma_cm with --peer perftest: leave them out at both ends")
 		}
 		if len(args) == 0 && p.peer == peerDatperf {
 			return a.serve(&engine.Server{Device: device, GID: p.gid, Clients: 1}, "", "", &control)
@@ -232,7 +229,7 @@ func (a *app) perftestProgram(program, test, mode string) *cobra.Command {
 		out := &outputs{perftest: true, gbits: p.gbits, limits: p.limits()}
 		client := engine.Client{Device: device, GID: p.gid}
 		if p.peer != peerDatperf {
-			return a.runPerftest(client, plan, out, args, p.port, p.peer)
+			return a.runPerftest(client, plan, out, args, p.port)
 		}
 		return a.runPlan(client, plan, out, args,
 			func(cl *engine.Client, plan engine.Plan, args []string) (*result.Document, error) {

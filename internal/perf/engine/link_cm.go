@@ -31,7 +31,7 @@ func (l *cverbsLink) listen() (netip.AddrPort, error) {
 	if err != nil {
 		return netip.AddrPort{}, err
 	}
-	if err := id.BindAddr(netip.AddrPortFrom(l.addr, l.port)); err != nil {
+	if err := id.BindAddr(netip.AddrPortFrom(l.addr, 0)); err != nil {
 		return netip.AddrPort{}, err
 	}
 	if err := id.Listen(len(l.qps) + 8); err != nil {
@@ -42,7 +42,7 @@ func (l *cverbsLink) listen() (netip.AddrPort, error) {
 }
 
 func (l *cverbsLink) accept(ctx context.Context, token uint64) error {
-	for up, requests := 0, 0; up < len(l.qps); {
+	for up := 0; up < len(l.qps); {
 		ev, err := l.ch.GetContext(ctx)
 		if err != nil {
 			return fmt.Errorf("waiting for the client's connections, %d of %d are there: %w", up, len(l.qps), err)
@@ -52,11 +52,6 @@ func (l *cverbsLink) accept(ctx context.Context, token uint64) error {
 			up++
 		case cverbs.CMEventConnectRequest:
 			qp, err := parsePrivate(ev.PrivateData, token, len(l.qps))
-			if l.foreign && requests < len(l.qps) {
-				qp, err = requests, nil
-				requests++
-				l.from = ev.ID.RemoteAddr()
-			}
 			if err != nil { // a request of another program, which may have ended
 				ev.ID.Reject(nil)
 				ev.ID.Close()
@@ -123,11 +118,7 @@ func (l *cverbsLink) connectQP(ctx context.Context, to netip.AddrPort, token uin
 		case cverbs.CMEventAddrResolved:
 			err = id.ResolveRoute(resolve)
 		case cverbs.CMEventRouteResolved:
-			private := makePrivate(token, qp)
-			if l.foreign {
-				private = nil
-			}
-			err = id.Connect(l.param(qp, private))
+			err = id.Connect(l.param(qp, makePrivate(token, qp)))
 		case cverbs.CMEventConnectResponse:
 			if err = l.move(id, qp, ev.ResponderResources, ev.InitiatorDepth); err == nil {
 				return id.Establish()

@@ -28,23 +28,20 @@ type cverbsLink struct {
 	verbsPort uint8
 	retries   uint8 // default number of transport retries
 
-	ctx     *cverbs.Context
-	pd      *cverbs.PD
-	comp    *cverbs.CompChannel
-	cq      *cverbs.CQ
-	srq     *cverbs.SRQ
-	mr      *cverbs.MR
-	qps     []*cverbs.QP
-	byNum   map[uint32]int32 // queue pair by number; only with an SRQ, whose cookies do not identify the queue pair
-	iwarp   bool
-	inline  int
-	peer    remote
-	foreign bool           // the peer is perftest: no private data, and it connects in the order of the queue pairs
-	port    uint16         // port to listen on; 0: any
-	from    netip.AddrPort // address of a foreign peer
-	paths   []datagramPath // destinations of UD queue pairs; nil with other transports
-	header  int            // bytes before the message in a receive
-	peers   []remote       // memory of the peer per queue pair, with perftest only
+	ctx    *cverbs.Context
+	pd     *cverbs.PD
+	comp   *cverbs.CompChannel
+	cq     *cverbs.CQ
+	srq    *cverbs.SRQ
+	mr     *cverbs.MR
+	qps    []*cverbs.QP
+	byNum  map[uint32]int32 // queue pair by number; only with an SRQ, whose cookies do not identify the queue pair
+	iwarp  bool
+	inline int
+	peer   remote
+	paths  []datagramPath // destinations of UD queue pairs; nil with other transports
+	header int            // bytes before the message in a receive
+	peers  []remote       // memory of the peer per queue pair, with perftest only
 	signals
 	opened []func() error // functions that close the opened objects, to be called in reverse order
 

@@ -39,8 +39,8 @@ func shapeOf(c *result.Case) perftestShape {
 
 // PerftestPlan returns an error if none of perftest's programs can be the peer for the plan.
 // Otherwise it adapts the plan's case: perftest has no warm-up, so the program's first iterations
-// count as datperf's warm-up. The argument cm is true if the program runs with -R.
-func PerftestPlan(plan *Plan, cm bool) error {
+// count as datperf's warm-up.
+func PerftestPlan(plan *Plan) error {
 	if len(plan.Cases) != 1 || plan.Repeats != 1 {
 		return fmt.Errorf("--peer perftest: %d runs; one of perftest's programs is there for one case, once",
 			len(plan.Cases)*plan.Repeats)
@@ -52,9 +52,6 @@ func PerftestPlan(plan *Plan, cm bool) error {
 	case c.Layer != result.Cverbs:
 		return fmt.Errorf("--layer %s with --peer perftest: its queue pairs are connected without a connection manager; "+
 			"use --layer cverbs", c.Layer)
-	case c.Lossy() && cm:
-		return fmt.Errorf("--transport %s with -R of perftest: rc only; leave out -R at both ends (--peer perftest)",
-			c.Transport)
 	case c.Duration > 0:
 		return errors.New("--duration with --peer perftest: both ends must have the same --iters")
 	case c.Verify:
@@ -64,7 +61,7 @@ func PerftestPlan(plan *Plan, cm bool) error {
 	case c.Mode == result.Latency && c.QPs != 1:
 		return fmt.Errorf("--qps %d with --mode lat and --peer perftest: its latency programs have one", c.QPs)
 	case c.Connect != "":
-		return fmt.Errorf("--connect %s with --peer perftest: perftest's -R decides that", c.Connect)
+		return fmt.Errorf("--connect %s with --peer perftest: its programs exchange addresses; leave out --connect", c.Connect)
 	case c.SRQ:
 		return errors.New("--srq with --peer perftest: not supported")
 	case c.Iters < 5:
@@ -110,7 +107,6 @@ func (cl *Client) Perftest(ctx context.Context, conn net.Conn, plan Plan, server
 	doc := result.NewDocument(cl.Version)
 	c := plan.Cases[0]
 	x := &exchange{conn: conn, client: !server}
-	_, x.cm = conn.(*cmConn)
 	defer x.closeWith(ctx)()
 	run, err := cl.perftest(ctx, x, &c, doc)
 	if err != nil {
@@ -184,15 +180,21 @@ func (cl *Client) perftest(ctx context.Context, x *exchange, c *result.Case, doc
 	defer l.close()
 	fillMemory(&lay, l.bytes())
 	p := &perftestPeer{exchange: x, l: l, c: c, mtu: mtu, port: port, index: doc.Client.GIDIndex}
-	if x.cm {
-		if err := p.connectCM(ctx); err != nil {
-			return nil, err
-		}
-	}
 	if err := p.connect(); err != nil {
 		return nil, err
 	}
 	return p.measure(ctx, cl, chosen.Fabric)
+}
+
+func (cl *Client) chooseVerbs(local netip.Addr) (choice, error) {
+	chosen, err := choose(cl.Device, local)
+	if err == nil {
+		err = chosen.useGID(cl.GID)
+	}
+	if err == nil && chosen.Fabric != fabricVerbs {
+		err = fmt.Errorf("--peer perftest: %s has no verbs beneath it", chosen.Name)
+	}
+	return chosen, err
 }
 
 // perftestPeer is a link to one of perftest's programs.
@@ -240,18 +242,14 @@ func (p *perftestPeer) connect() error {
 		return err
 	}
 	for i := range peers {
-		if !p.cm {
-			if err := p.connectQP(i, &peers[i]); err != nil {
-				return fmt.Errorf("queue pair %d, to %06x at %v: %w", i, peers[i].num, peers[i].gid, err)
-			}
+		if err := p.connectQP(i, &peers[i]); err != nil {
+			return fmt.Errorf("queue pair %d, to %06x at %v: %w", i, peers[i].num, peers[i].gid, err)
 		}
 		p.l.peers = append(p.l.peers, peers[i].remote)
 	}
 	p.l.setRemote(remote{})
-	if !p.cm {
-		if err := postFirstReceives(p.c, p.l); err != nil {
-			return err
-		}
+	if err := postFirstReceives(p.c, p.l); err != nil {
+		return err
 	}
 	// The programs exchange their queue pairs again here and in wait. The purpose of an exchange
 	// differs between programs. For this end only the number of exchanges matters.
@@ -259,45 +257,6 @@ func (p *perftestPeer) connect() error {
 		return err
 	}
 	return p.wait("ready", shape.after)
-}
-
-// connectCM connects the queue pairs by the connection manager. The port number is the same as for
-// the exchange of settings.
-func (p *perftestPeer) connectCM(ctx context.Context) error {
-	p.l.foreign = true
-	if err := postFirstReceives(p.c, p.l); err != nil {
-		return err
-	}
-	at, err := netip.ParseAddrPort(p.conn.RemoteAddr().String())
-	if err != nil {
-		return err
-	}
-	blank := []queuePair{{}}
-	if !p.client { // listen before sending the message after which the client connects
-		own, err := netip.ParseAddrPort(p.conn.LocalAddr().String())
-		if err != nil {
-			return err
-		}
-		p.l.port = own.Port()
-		if _, err := p.l.listen(); err != nil {
-			return err
-		}
-	}
-	if _, err := p.queuePairs("before connecting", blank); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, setupTime)
-	defer cancel()
-	if p.client {
-		err = p.l.connectForeign(ctx, at)
-	} else {
-		err = p.l.accept(ctx, 0)
-	}
-	if err != nil {
-		return err
-	}
-	_, err = p.queuePairs("after connecting", blank)
-	return err
 }
 
 // wait exchanges the description of the first queue pair, the given number of times. Each exchange

@@ -21,13 +21,8 @@ import (
 const perftestVersion = "6.06"
 
 // Versions of perftest that datperf can talk to. 5.70 is the oldest version that newer versions
-// accept. With -R the newest version is perftestNewestCM, because from 6.29 on the description of a
-// queue pair is longer with -R.
-const (
-	perftestOldest   = "5.70"
-	perftestNewest   = "6.29"
-	perftestNewestCM = "6.28"
-)
+// accept.
+const perftestOldest, perftestNewest = "5.70", "6.29"
 
 // exchange is the connection to one of perftest's programs over which both ends exchange settings.
 // The ends send messages of the same length in turn, the client first.
@@ -35,7 +30,6 @@ type exchange struct {
 	conn   net.Conn
 	client bool // this end is the client
 	gids   bool // the descriptions of queue pairs contain a GID
-	cm     bool // conn is a cmConn (-R)
 
 	version string // version of the peer, once it is known
 }
@@ -64,7 +58,7 @@ func (x *exchange) swap(what string, own []byte) ([]byte, error) {
 		return peer, nil
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		err = errors.New("it closed the connection; its test, size and iterations must be the same, " +
-			"and it must exchange as this end does: over TCP (without -R and -z), or with -R")
+			"and it must exchange over TCP (without -R and -z)")
 	}
 	return nil, fmt.Errorf("perftest, %s: %w", what, err)
 }
@@ -83,13 +77,9 @@ func (x *exchange) versions() (string, error) {
 	if v, err := strconv.ParseFloat(string(text), 64); err != nil || !(v > 0) {
 		return "", fmt.Errorf("the peer is not a program of perftest: its version is %s", version)
 	}
-	newest, how := perftestNewest, ""
-	if x.cm {
-		newest, how = perftestNewestCM, " with -R"
-	}
+	newest := perftestNewest
 	if len(text) != len(newest) || string(text) < perftestOldest || string(text) > newest { // compared digit by digit
-		return "", fmt.Errorf("the peer is perftest %s, datperf can talk to %s to %s%s", string(text), perftestOldest, newest,
-			how)
+		return "", fmt.Errorf("the peer is perftest %s, datperf can talk to %s to %s", string(text), perftestOldest, newest)
 	}
 	x.version = string(text)
 	return string(text), nil
@@ -172,16 +162,8 @@ func (q *queuePair) decode(b []byte, gid bool) error {
 func (x *exchange) queuePairs(what string, own []queuePair) ([]queuePair, error) {
 	peers := make([]queuePair, len(own))
 	for i := range own {
-		text := own[i].encode(x.gids)
-		if x.cm {
-			text = own[i].encodeCM()
-		}
-		b, err := x.swap(what, text)
-		switch {
-		case err != nil:
-		case x.cm:
-			peers[i].decodeCM(b)
-		default:
+		b, err := x.swap(what, own[i].encode(x.gids))
+		if err == nil {
 			err = peers[i].decode(b, x.gids)
 		}
 		if err != nil {
@@ -231,9 +213,6 @@ func (r *perftestReport) check() error {
 
 // done sends the message that ends the exchange.
 func (x *exchange) done() error {
-	if x.cm { // with -R, disconnecting ends the exchange
-		return nil
-	}
 	x.conn.SetDeadline(time.Now().Add(answerTime))
 	_, err := x.conn.Write([]byte("done\x00"))
 	return err
