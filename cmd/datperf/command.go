@@ -37,15 +37,7 @@ func (a *app) commands() *cobra.Command {
 		SuggestionsMinimumDistance: 2,
 		SilenceErrors:              true,
 		SilenceUsage:               true,
-		PersistentPreRunE: func(c *cobra.Command, args []string) error {
-			if err := checkGiven(c.Flags()); err != nil {
-				return err
-			}
-			if c.GroupID != results { // the command's arguments are not files
-				args = nil
-			}
-			return checkOverwrite(c, args)
-		},
+		PersistentPreRunE:          func(c *cobra.Command, _ []string) error { return checkGiven(c.Flags()) },
 		RunE: func(c *cobra.Command, _ []string) error {
 			fmt.Fprint(a.stderr, c.UsageString(), "\n")
 			return usagef("no command given")
@@ -67,7 +59,6 @@ func (a *app) commands() *cobra.Command {
 	root.SetVersionTemplate("datperf {{.Version}}\n")
 	root.SetUsageTemplate(usageTemplate)
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		hint := c.CommandPath() + " --help lists the flags"
 		var bad *pflag.InvalidValueError
 		if errors.As(err, &bad) {
 			kind := bad.GetFlag().Value.Type()
@@ -79,13 +70,7 @@ func (a *app) commands() *cobra.Command {
 				err = fmt.Errorf("--%s %q: must be %s", bad.GetFlag().Name, bad.GetValue(), want)
 			}
 		}
-		var unknown *pflag.NotExistError
-		if errors.As(err, &unknown) {
-			if near := nearest(c.Flags(), unknown.GetSpecifiedName()); near != "" {
-				hint = "did you mean --" + near + "? " + hint
-			}
-		}
-		return usagef("%w (%s)", err, hint)
+		return usagef("%w (%s --help lists the flags)", err, c.CommandPath())
 	})
 	cobra.AddTemplateFunc("flagsByGroup", a.flagsByGroup)
 	root.AddGroup(&cobra.Group{ID: measuring, Title: "Measure:"}, &cobra.Group{ID: results, Title: "Results:"},
@@ -100,9 +85,9 @@ func (a *app) commands() *cobra.Command {
 		}
 		root.AddCommand(all...)
 	}
-	add(measuring, a.server(), a.client(), a.local(), a.mesh(), a.quit(), a.perftest())
+	add(measuring, a.server(), a.client(), a.local(), a.mesh(), a.perftest())
 	add(results, a.report(), a.compare())
-	add(host, a.doctor(), a.limit())
+	add(host, a.doctor())
 	add("", a.man())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()

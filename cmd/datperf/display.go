@@ -18,9 +18,8 @@ import (
 // running case to a terminal.
 type display struct {
 	out       io.Writer
-	stream    *report.Stream     // may be nil
-	metrics   *report.Prometheus // may be nil
-	perftest  *report.Perftest   // used instead of table; may be nil
+	stream    *report.Stream   // may be nil
+	perftest  *report.Perftest // used instead of table; may be nil
 	table     *report.Table
 	errors    io.Writer // standard error
 	terminal  *os.File  // standard error, if it is a terminal that can erase a line; otherwise nil
@@ -30,7 +29,7 @@ type display struct {
 
 	mu     sync.Mutex
 	now    string // the case that runs now; empty between runs
-	eta    forecast
+	began  time.Time
 	last   string // the figures of the last interval
 	shown  bool
 	ticker *time.Ticker
@@ -58,8 +57,8 @@ func (d *display) refresh() {
 			return
 		case <-d.ticker.C:
 			d.mu.Lock()
-			if at := time.Now(); d.now != "" && at.Sub(d.eta.began) > time.Second {
-				line := fmt.Sprintf("%s, %d s%s%s", d.now, int(at.Sub(d.eta.began).Seconds()), d.last, d.eta.text(at))
+			if passed := time.Since(d.began); d.now != "" && passed > time.Second {
+				line := fmt.Sprintf("%s, %d s%s", d.now, int(passed.Seconds()), d.last)
 				fmt.Fprintf(d.terminal, "%s%s", eraseLine, cutTo(d.terminal, line))
 				d.shown = true
 			}
@@ -125,30 +124,23 @@ func (d *display) watcher() engine.Watcher {
 		Case: func(n, of int, c *result.Case, repeat int) {
 			d.locked(func() {
 				d.now, d.last = fmt.Sprintf("[%d/%d] %s", n, of, c.Name()), ""
-				d.eta.begin(time.Now(), n, of, c)
+				d.began = time.Now()
 				if d.intervals && d.perftest == nil {
 					fmt.Fprintf(d.out, "%s:\n", d.now) // the intervals come before the case's row
 				}
 				if d.stream != nil {
 					d.stream.Case(c, repeat)
 				}
-				if d.metrics != nil {
-					d.metrics.Case(c)
-				}
 			})
 		},
 		Interval: func(iv result.Interval) {
 			d.locked(func() {
 				d.last = progress(&iv)
-				d.eta.interval(&iv)
 				if d.intervals && d.perftest == nil {
 					report.IntervalLine(d.out, &iv)
 				}
 				if d.stream != nil {
 					d.stream.Interval(&iv)
-				}
-				if d.metrics != nil {
-					d.metrics.Interval(&iv)
 				}
 			})
 		},
@@ -167,10 +159,6 @@ func progress(iv *result.Interval) string {
 
 func (d *display) run(r *result.Run) {
 	d.now = ""
-	d.eta.end(time.Now())
-	if d.metrics != nil {
-		d.metrics.Run(r)
-	}
 	if d.stream != nil {
 		d.stream.Run(r)
 	}

@@ -19,7 +19,7 @@ import (
 // combination of the listed values.
 type planFlags struct {
 	tests, modes, layers, transports, directions, polls []string
-	sizes, memory, connect                              string
+	sizes, connect                                      string
 	qps, depths, batches                                []int
 	repeats                                             int
 	duration, spin, interval, stall                     time.Duration
@@ -36,7 +36,7 @@ func (p *planFlags) register(c *cobra.Command) {
 		lists[name] = append(values[:len(values):len(values)], "all")
 	}
 	addFlags(c, "What to measure: datperf runs every combination of the values of lists", func(f *pflag.FlagSet) {
-		list(f, &p.tests, "test", "t", result.Send, "`tests`", result.AllTests)
+		list(f, &p.tests, "test", "t", result.Send, "`tests`", result.Tests)
 		list(f, &p.modes, "mode", "m", result.Latency, "`modes`, latency or bandwidth", result.Modes)
 		list(f, &p.layers, "layer", "l", result.UDAT, "through which `libraries`", result.Layers)
 		list(f, &p.transports, "transport", "", result.RC,
@@ -45,8 +45,6 @@ func (p *planFlags) register(c *cobra.Command) {
 			"`directions`; the client initiates (out), or the server (in)", result.Directions)
 		f.StringVarP(&p.sizes, "size", "s", "", "message `sizes`: 64, 4K, 1M, a list, a sweep in powers of two (2-1M), "+
 			"or all (2-8M) (default 2 for lat, 64K for bw)")
-		f.StringVar(&p.base.Steps, "steps", "", "`steps` of a transaction, in order: send, write, read by the client, "+
-			"server-send, server-write, server-read (default "+result.DefaultSteps+")")
 		f.BoolVar(&p.base.Verify, "verify", false, "compare every byte of the payload (it costs time)")
 	})
 	addFlags(c, "How long", func(f *pflag.FlagSet) {
@@ -86,9 +84,6 @@ func (p *planFlags) register(c *cobra.Command) {
 		f.IntVar(&p.base.Buffers, "buffers", 0, "messages of a queue pair go through this `number` of buffers at each end "+
 			"(default one for each that may be outstanding)")
 		f.BoolVar(&p.base.HugePages, "hugepages", false, "registered memory of huge pages, at both ends")
-		f.StringVar(&p.memory, "memory", memoryHost,
-			"`kind` of the registered memory, at both ends: host, huge (as --hugepages), "+
-				"or dmabuf:PROVIDER (cverbs; udmabuf, or a heap in /dev/dma_heap)")
 		computed(f, "inline")
 	})
 	addFlags(c, "Path", func(f *pflag.FlagSet) {
@@ -205,15 +200,6 @@ func (p *planFlags) plan() (engine.Plan, error) {
 			return plan, usagef("--size: %w", err)
 		}
 	}
-	switch provider, isDMABuf := strings.CutPrefix(p.memory, "dmabuf:"); {
-	case p.memory == memoryHost:
-	case p.memory == "huge":
-		p.base.HugePages = true
-	case isDMABuf && provider != "":
-		p.base.DMABuf = provider
-	default:
-		return plan, usagef("--memory %q: must be host, huge, or dmabuf:PROVIDER", p.memory)
-	}
 	if err := result.OneOf("connect", p.connect, result.Connects); err != nil {
 		return plan, &usageError{err}
 	}
@@ -256,9 +242,6 @@ func (p *planFlags) plan() (engine.Plan, error) {
 	}
 	return plan, nil
 }
-
-// memoryHost is the default of --memory.
-const memoryHost = "host"
 
 // maxCases is the largest number of cases of a plan.
 const maxCases = 10000

@@ -40,8 +40,7 @@ func (a *app) mesh() *cobra.Command {
 	hosts := c.Flags().String("hosts", "",
 		"`file` with more addresses, one in a line, # before a comment; - is standard input")
 	c.Flags().StringVar(&m.Pattern, "pattern", result.Pairs, "`what` measures at the same time: "+
-		"pairs (of any two hosts), all-to-all (each host sends to one and receives from one), "+
-		"incast (all others to one host), bisection (the first half of the hosts to the second, then back)")
+		"pairs (of any two hosts), or incast (all others to one host)")
 	c.Flags().IntVar(&m.AtOnce, "at-once", 0,
 		"pattern pairs: measure up to this `number` of pairs at the same time (default half of the hosts)")
 	c.Flags().DurationVar(&m.Timeout, "pair-timeout", 20*time.Second,

@@ -18,8 +18,6 @@ import (
 type outputs struct {
 	json, ndjson, csv, markdown, html string
 
-	prometheus string // address to serve metrics on
-
 	title     string
 	labels    map[string]string
 	perftest  bool
@@ -34,10 +32,6 @@ func (o *outputs) register(c *cobra.Command) {
 		f.StringVar(&o.ndjson, "ndjson", "", "a JSON text per line as things happen, to this `file`")
 		o.registerForms(f)
 		o.registerPerftest(f)
-	})
-	addFlags(c, "More output", func(f *pflag.FlagSet) {
-		f.StringVar(&o.prometheus, "prometheus", "",
-			"meanwhile serve metrics for Prometheus on this `address`, for example :9100; they are at /metrics")
 		o.registerTitle(f)
 	})
 	o.registerLimits(c)

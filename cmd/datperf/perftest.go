@@ -170,14 +170,8 @@ func (p *perftestFlags) limits() result.Limits {
 
 func (a *app) perftest() *cobra.Command {
 	names := slices.Sorted(maps.Keys(report.PerftestNames))
-	missing := func(_ *cobra.Command, args []string) error {
-		hint := ""
-		if len(args) > 0 {
-			if near := result.Nearest(args[0], names); near != "" {
-				hint = "; did you mean " + near + "?"
-			}
-		}
-		return usagef("datperf perftest needs the name of one of perftest's programs: %s%s", strings.Join(names, ", "), hint)
+	missing := func(*cobra.Command, []string) error {
+		return usagef("datperf perftest needs the name of one of perftest's programs: %s", strings.Join(names, ", "))
 	}
 	c := &cobra.Command{
 		Use: "perftest", Short: "take the flags of perftest's ib_send_lat and its like, and print their columns",

@@ -73,14 +73,6 @@ func (a *app) runPlan(cl engine.Client, plan engine.Plan, out *outputs, args []s
 			}
 		}()
 	}
-	if out.prometheus != "" {
-		show.metrics = report.NewPrometheus()
-		stop, err := servePrometheus(out.prometheus, show.metrics.WriteText, nil, a.stderr)
-		if err != nil {
-			return err
-		}
-		defer func() { err = joinErrors(err, stop()) }()
-	}
 	cl.Finish, cl.Version, cl.Watcher = a.finish.now, buildVersion(), show.watcher()
 	begin := cl.Watcher.Begin
 	cl.Watcher.Begin = func(client, server *result.Facts) { // until then there is nothing to keep

@@ -35,7 +35,6 @@ func (a *app) server() *cobra.Command {
 	maxMemory := f.String("max-memory", "",
 		"memory for the cases of all clients, for example 512M; cases beyond it are refused "+
 			"(default 4G, or half of the memory of this process if less)")
-	allowQuit := f.Bool("allow-quit", false, "end when a client asks for it: datperf quit")
 	allowMesh := f.Bool("allow-mesh", false,
 		"measure to another server when a client asks for it (datperf mesh); needs --secret")
 	prometheus := f.String("prometheus", "", "serve metrics for Prometheus on this `address`, for example :9100, "+
@@ -53,7 +52,7 @@ func (a *app) server() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		s := &engine.Server{Device: *device, GID: gid, AnyNode: anywhere, MayQuit: *allowQuit, MaxClients: *maxClients}
+		s := &engine.Server{Device: *device, GID: gid, AnyNode: anywhere, MaxClients: *maxClients}
 		if *allowMesh {
 			s.DialPeer = control.dial
 		}
@@ -73,24 +72,6 @@ func (a *app) server() *cobra.Command {
 			s.CPU = cpu
 		}
 		return a.serve(s, *bind, *prometheus, &control)
-	}
-	return c
-}
-
-func (a *app) quit() *cobra.Command {
-	c := &cobra.Command{
-		Use: "quit ADDRESS", Short: "make the server at ADDRESS take no more clients, and end",
-		Long: "Tell the server at ADDRESS to accept no more clients and to end after its current ones. " +
-			"It must have been started with --allow-quit.",
-	}
-	var control controlFlags
-	control.register(c.Flags())
-	c.RunE = func(_ *cobra.Command, args []string) error {
-		conn, err := control.dial(a.ctx, args[0])
-		if err != nil {
-			return err
-		}
-		return engine.Quit(a.ctx, conn, buildVersion())
 	}
 	return c
 }

@@ -5,7 +5,7 @@
 # Measures between all nodes of a Slurm job, and writes datperf-mesh-JOB.html and .json.
 #
 #   sbatch -N 64 mesh.sh [flags of datperf mesh]      default flags: -m lat,bw
-#   salloc -N 4 ./mesh.sh -t write -m bw -D 2 --pattern all-to-all
+#   salloc -N 4 ./mesh.sh -t write -m bw -D 2 --pattern incast
 #
 # DATPERF             the program, at the same place on all nodes; default: datperf
 # DATPERF_SERVER      more flags of datperf server; each node's shell expands them: '--bind $SLURMD_NODENAME'

@@ -148,7 +148,8 @@ func datperfBetween(r *round) error {
 	if r.kind == "tcphosts" {
 		device, work = " --device tcp", "-l udat -n 1000" // no verbs, and TCP makes larger packets
 	}
-	if err := r.runThere(datperf + " server --allow-quit" + device + " >/tmp/datperf 2>&1 </dev/null &"); err != nil {
+	server := datperf + " server" + device + " >/tmp/datperf 2>&1 </dev/null & echo $! >/tmp/datperf.pid"
+	if err := r.runThere(server); err != nil {
 		return err
 	}
 	client := "for try in 1 2 3 4 5; do sleep 1; " + datperf + " client %s" + device + " -t send,write,read -m bw " +
@@ -159,7 +160,7 @@ func datperfBetween(r *round) error {
 			return errors.Join(err, r.runThere("cat /tmp/datperf; false"))
 		}
 	}
-	if err := r.runHere(datperf + " quit 10.98.0.2"); err != nil {
+	if err := r.runThere("kill -TERM $(cat /tmp/datperf.pid)"); err != nil {
 		return err
 	}
 	return r.goOn()

@@ -22,7 +22,7 @@ import (
 
 // Protocol is the version of the messages between client and server. Ends with different versions
 // refuse to measure.
-const Protocol = 7
+const Protocol = 8
 
 // magic is part of the first message of each end. It distinguishes datperf from other programs.
 const magic = "datperf"
@@ -85,8 +85,7 @@ const (
 	msgFinish    = "finish"    // client: asks the server to end the run now and keep the results so far
 	msgEnd       = "end"       // either: its part of the run has ended; its results
 	msgError     = "error"     // either: it ends the conversation; the reason
-	msgBye       = "bye"       // client: no more cases; server: it will quit
-	msgQuit      = "quit"      // client: asks the server to accept no more clients
+	msgBye       = "bye"       // client: no more cases
 	msgAlive     = "alive"     // either: a sign of life
 )
 

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -102,6 +103,35 @@ func TestEveryTest(t *testing.T) {
 					})
 				}
 			}
+		}
+	})
+}
+
+// A wrong payload is noticed, and so is a message of another length.
+func TestCorruption(t *testing.T) {
+	chosen, err := choose("mem0", netip.Addr{})
+	assert.NilError(t, err)
+	c := result.Default()
+	c.Mode, c.Size, c.Verify, c.Iters = result.Bandwidth, 4096, true, 10
+	c.Complete()
+	lay, _, err := fit(&c)
+	assert.NilError(t, err)
+	l, err := openLink(&c, lay, chosen)
+	assert.NilError(t, err)
+	w := newWorker(&c, lay, l, newShared(), false, fabricMem, nil, nil)
+	assert.ErrorContains(t, w.gotMessage(&done{recv: true, n: 4096}), "wrong payload")
+	assert.ErrorContains(t, w.gotMessage(&done{recv: true, n: 4095}), "a message of 4095 bytes arrived, 4096 were sent")
+	assert.NilError(t, l.close())
+}
+
+// A case can run in huge pages if the host has some. Otherwise the error says how to reserve them.
+func TestHugePages(t *testing.T) {
+	onEach(t, func(t *testing.T, device string, base result.Case) {
+		c := base
+		c.Mode, c.Iters, c.Verify, c.HugePages = result.Bandwidth, 50, true, true
+		if _, err := measure(t, device, c); err != nil {
+			assert.ErrorContains(t, err, "vm.nr_hugepages")
+			t.Skip(err)
 		}
 	})
 }

@@ -56,7 +56,7 @@ func (k *talk) hear() (m message) {
 
 // serving starts a server. dial connects to it, and stop ends it and waits until it has ended.
 func serving(t *testing.T) (dial func() net.Conn, stop func()) {
-	return serve(t, &Server{Device: "mem0", Version: "test", MayQuit: true})
+	return serve(t, &Server{Device: "mem0", Version: "test"})
 }
 
 func serve(t *testing.T, s *Server) (dial func() net.Conn, stop func()) {
@@ -308,30 +308,6 @@ func TestFinishBeforeMeasuring(t *testing.T) {
 	assert.Equal(t, m.Kind, msgError)
 	assert.Equal(t, m.Text, ErrFinished.Error())
 	assert.Assert(t, errors.Is(<-failed, ErrFinished))
-}
-
-// A server that is told to quit accepts no more clients, but its current client finishes.
-func TestQuit(t *testing.T) {
-	dial, stop := serving(t)
-	defer stop()
-	busy := newTalk(t, dial())
-	busy.hello()
-	assert.NilError(t, Quit(context.Background(), dial(), "test"))
-	busy.closed()
-	busy.begin()
-	busy.conn.Close()
-}
-
-// A server that does not allow quit refuses it.
-func TestQuitRefused(t *testing.T) {
-	a, b := net.Pipe()
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		(&Server{Device: "mem0"}).serve(context.Background(), b)
-	}()
-	assert.ErrorContains(t, Quit(context.Background(), a, "test"), "started without --allow-quit")
-	<-served
 }
 
 // Several clients are served at the same time.

@@ -11,10 +11,6 @@ func hugeMemory(int) ([]byte, func() error, error) {
 	return nil, nil, errors.New("--hugepages: only on Linux")
 }
 
-func dmabufMemory(string, int) ([]byte, int, func() error, error) {
-	return nil, 0, nil, errors.New("--memory dmabuf: only on Linux")
-}
-
 func machineCPUs() int { return 0 }
 
 // CheckCPU returns an error if a loop cannot be pinned to the processor cpu.

@@ -113,30 +113,18 @@ func TestHostilePlans(t *testing.T) {
 		spoil func(*result.Case)
 		want  string
 	}{
-		"the first step is larger": {func(c *result.Case) { c.Steps = "send:1K,server-send:1" },
-			`--steps: step "send:1024"`},
-		"the last step is larger": {func(c *result.Case) { c.Steps = "send:1,server-send:1G" },
-			`--steps: step "server-send:1073741824"`},
-		"a server's write is larger": {func(c *result.Case) { c.Steps = "send:1,server-write:65" },
-			`--steps: step "server-write:65"`},
-		"a server's read is larger": {func(c *result.Case) { c.Steps = "send:1,server-read:1G,send:1" },
-			`--steps: step "server-read:1073741824"`},
-		"verification of a large write": {func(c *result.Case) { c.Steps, c.Verify, c.Signal = "write:1G", true, 1 },
-			`--steps: step "write:1073741824"`},
-		"steps without end": {func(c *result.Case) { c.Steps = strings.Repeat("send:1,", 1000) + "send:1" },
-			"--steps: "},
 		"a window without signal": {func(c *result.Case) {
-			c.Test, c.Mode, c.Steps, c.Batch, c.Signal = result.Send, result.Bandwidth, "", 8, 64
+			c.Test, c.Mode, c.Batch, c.Signal = result.Send, result.Bandwidth, 8, 64
 		}, "--signal 64"},
 		"verification without signal": {func(c *result.Case) {
-			c.Test, c.Mode, c.Steps, c.Verify, c.Signal = result.Read, result.Bandwidth, "", true, 4
+			c.Test, c.Mode, c.Verify, c.Signal = result.Read, result.Bandwidth, true, 4
 		}, "--signal 4"},
 		"an open loop without signal": {func(c *result.Case) {
-			c.Test, c.Mode, c.Steps, c.Rate, c.Signal = result.Send, result.Bandwidth, "", 5, 4
+			c.Test, c.Mode, c.Rate, c.Signal = result.Send, result.Bandwidth, 5, 4
 		}, "--signal 4"},
-		"more memory than there is": {func(c *result.Case) { c.Test, c.Steps, c.Size, c.QPs = result.Send, "", 1<<30, 4096 },
+		"more memory than there is": {func(c *result.Case) { c.Test, c.Size, c.QPs = result.Send, 1<<30, 4096 },
 			"--size 1073741824"},
-		"atomics of another size":   {func(c *result.Case) { c.Test, c.Steps, c.Size = result.FetchAdd, "", 4 }, "--size 4"},
+		"atomics of another size":   {func(c *result.Case) { c.Test, c.Size = result.FetchAdd, 4 }, "--size 4"},
 		"a layer that is not there": {func(c *result.Case) { c.Layer = result.Cverbs }, "--layer cverbs"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -144,9 +132,8 @@ func TestHostilePlans(t *testing.T) {
 				t.Skip("it is there")
 			}
 			bad := result.Default()
-			bad.Test, bad.Iters = result.Transaction, 1
+			bad.Iters = 1
 			bad.Complete()
-			bad.Steps, bad.Size = "send:1", 64
 			c.spoil(&bad)
 			k := newTalk(t, dial())
 			k.hello()

@@ -43,10 +43,6 @@ type layout struct {
 	qps, size, total int
 	tx, rx           area // tx: data to send; rx: received data, and results of reads and atomics
 	word             area // target of the peer's atomics
-	// Areas for the one-sided steps of a transaction. In other tests these areas have no slots.
-	written area // target of the peer's writes
-	source  area // source of the peer's reads; its content never changes
-	read    area // target of this end's reads
 }
 
 func layoutOf(c *result.Case) (layout, error) {
@@ -60,7 +56,7 @@ func layoutOf(c *result.Case) (layout, error) {
 	}
 	tx := min(c.Depth, most)
 	rx := tx
-	if c.Test == result.Send || c.Test == result.SendImm || c.Test == result.Transaction {
+	if c.Test == result.Send || c.Test == result.SendImm {
 		rx = min(c.RxDepth, most)
 	}
 	if c.Mode == result.Latency {
@@ -77,12 +73,6 @@ func layoutOf(c *result.Case) (layout, error) {
 	words := c.QPs * (tx + rx) * stride
 	l.word = area{base: words, perQP: 64, stride: 64, slots: 1}
 	l.total = words + c.QPs*64
-	if c.Test == result.Transaction {
-		for i, a := range []*area{&l.written, &l.source, &l.read} {
-			*a = area{base: l.total + i*stride, perQP: 3 * stride, stride: stride, slots: 1}
-		}
-		l.total += c.QPs * 3 * stride
-	}
 	if words/stride/c.QPs != tx+rx || l.total > memoryLimit {
 		return l, fmt.Errorf("--size %d with --qps %d: needs more than %d GiB of registered memory at each end", c.Size,
 			c.QPs, memoryLimit>>30)
@@ -90,30 +80,20 @@ func layoutOf(c *result.Case) (layout, error) {
 	return l, nil
 }
 
-// transaction reports whether the layout has the areas of a transaction.
-func (l *layout) transaction() bool { return l.source.slots > 0 }
-
-// remote returns the area of the peer's memory that the operation op accesses.
-func (l *layout) remote(op string) *area {
+// remote returns the area of the peer's memory that the test accesses.
+func (l *layout) remote(test string) *area {
 	switch {
-	case result.Atomic(op):
+	case result.Atomic(test):
 		return &l.word
-	case op == result.Write && l.transaction():
-		return &l.written
-	case op == result.Read && l.transaction():
-		return &l.source
-	case op == result.Read:
+	case test == result.Read:
 		return &l.tx
 	}
 	return &l.rx
 }
 
-// local returns the area of the local buffers of the operation op.
-func (l *layout) local(op string) *area {
-	switch {
-	case op == result.Read && l.transaction():
-		return &l.read
-	case result.Atomic(op) || op == result.Read:
+// local returns the area of the test's local buffers.
+func (l *layout) local(test string) *area {
+	if result.Atomic(test) || test == result.Read {
 		return &l.rx
 	}
 	return &l.tx

@@ -22,9 +22,6 @@ type link interface {
 	accept(ctx context.Context, token uint64) error // returns when all queue pairs are connected
 	connect(ctx context.Context, to netip.AddrPort, token uint64) error
 
-	// setOp selects the operation that later calls of request post. A transaction changes the
-	// operation with each step.
-	setOp(op string, size int)
 	// request posts n operations on a queue pair. The first one has sequence number seq. If flush
 	// is true, the last one is signalled.
 	request(qp int, seq uint64, n int, flush bool) error

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"syscall"
 	"time"
 	"unsafe"
 
@@ -52,7 +51,7 @@ type cverbsLink struct {
 	flags  cverbs.SendFlags // flags of all requests, without SendSignaled
 	local  area
 	target area
-	wrs    []cverbs.SendWR // setOp fills in the fields that are the same for all requests
+	wrs    []cverbs.SendWR // setRemote fills in the fields that are the same for all requests
 	rwrs   []cverbs.RecvWR
 	sges   []cverbs.SGE
 	rsges  []cverbs.SGE
@@ -143,35 +142,20 @@ func (l *cverbsLink) open(chosen choice) (err error) {
 	if l.cq, err = keep(l, cq, err); err != nil {
 		return fmt.Errorf("%d completions: %w", depth, err)
 	}
-	register := func(access cverbs.AccessFlags) (*cverbs.MR, error) { return pd.RegMR(l.buf, access) }
-	switch {
-	case c.DMABuf != "":
-		buf, fd, free, err := dmabufMemory(c.DMABuf, l.lay.total)
-		if err != nil {
-			return err
-		}
-		l.buf, l.opened = buf, append(l.opened, free)
-		register = func(access cverbs.AccessFlags) (*cverbs.MR, error) {
-			mr, err := pd.RegDMABuf(fd, 0, len(buf), uint64(uintptr(unsafe.Pointer(&buf[0]))), access)
-			if errors.Is(err, syscall.EOPNOTSUPP) {
-				err = fmt.Errorf("--memory dmabuf:%s: the driver of %s takes no dmabufs: %w", c.DMABuf, device, err)
-			}
-			return mr, err
-		}
-	case c.HugePages:
+	if c.HugePages {
 		buf, free, err := hugeMemory(l.lay.total)
 		if err != nil {
 			return err
 		}
 		l.buf, l.opened = buf, append(l.opened, free)
-	default:
+	} else {
 		l.buf = pageAligned(l.lay.total)
 	}
 	access := cverbs.AccessLocalWrite | cverbs.AccessRemoteRead | cverbs.AccessRemoteWrite
 	if c.Atomic() {
 		access |= cverbs.AccessRemoteAtomic
 	}
-	mr, err := register(access)
+	mr, err := pd.RegMR(l.buf, access)
 	if l.mr, err = keep(l, mr, err); err != nil {
 		return err
 	}
@@ -261,12 +245,9 @@ func (l *cverbsLink) path() *result.Path {
 
 func (l *cverbsLink) setRemote(r remote) {
 	l.peer = r
-	l.setOp(l.c.Test, l.c.Size)
-}
-
-func (l *cverbsLink) setOp(op string, size int) {
-	l.opcode, l.flags, l.local, l.target = cverbsOps[op], 0, *l.lay.local(op), *l.lay.remote(op)
-	if size <= l.inline && op != result.Read && !result.Atomic(op) {
+	test, size := l.c.Test, l.c.Size
+	l.opcode, l.flags, l.local, l.target = cverbsOps[test], 0, *l.lay.local(test), *l.lay.remote(test)
+	if size <= l.inline && test != result.Read && !result.Atomic(test) {
 		l.flags = cverbs.SendInline
 	}
 	for i := range l.wrs {

@@ -35,7 +35,7 @@ type udatLink struct {
 	base   uint64      // address of the memory
 	local  area
 	target area
-	ops    []udat.Op // setOp fills in the fields that are the same for all requests
+	ops    []udat.Op // setRemote fills in the fields that are the same for all requests
 	iovs   [][1]udat.LMRTriplet
 	recvs  []udat.Recv
 	rxIOVs [][1]udat.LMRTriplet
@@ -286,11 +286,8 @@ func parsePrivate(b []byte, token uint64, qps int) (int, error) {
 
 func (l *udatLink) setRemote(r remote) {
 	l.peer, l.base = r, l.lmr.Triplet(0, 1).VirtualAddress
-	l.setOp(l.c.Test, l.c.Size)
-}
-
-func (l *udatLink) setOp(op string, size int) {
-	l.kind, l.local, l.target = udatOps[op], *l.lay.local(op), *l.lay.remote(op)
+	test, size := l.c.Test, l.c.Size
+	l.kind, l.local, l.target = udatOps[test], *l.lay.local(test), *l.lay.remote(test)
 	for i := range l.ops {
 		l.iovs[i][0] = l.lmr.Triplet(0, size)
 		l.ops[i] = udat.Op{

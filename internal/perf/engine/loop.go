@@ -15,8 +15,6 @@ func (w *worker) run() (end *result.End, err error) {
 		err = w.ping()
 	case w.c.PingPong():
 		err = w.pong()
-	case w.c.Test == result.Transaction:
-		err = w.follow()
 	case w.c.Mode == result.Latency || !w.initOps && !w.c.TwoSided():
 		err = w.watch()
 	default:

@@ -27,7 +27,7 @@ func values[T any](set func(*result.Case, T), all ...T) option {
 func matrix() []result.Case {
 	cases := []result.Case{result.Default()}
 	for _, o := range []option{
-		values(func(c *result.Case, v string) { c.Test = v }, result.AllTests...),
+		values(func(c *result.Case, v string) { c.Test = v }, result.Tests...),
 		values(func(c *result.Case, v string) { c.Mode = v }, result.Modes...),
 		values(func(c *result.Case, v string) { c.Layer = v }, result.Layers...),
 		values(func(c *result.Case, v string) { c.Direction = v }, result.Directions...),

@@ -69,8 +69,6 @@ func (m *Mesh) Validate() error {
 		return fmt.Errorf("--at-once %d: must be from 1 to %d", m.AtOnce, result.MaxMeshHosts)
 	case m.AtOnce > 0 && m.together():
 		return fmt.Errorf("--at-once with --pattern %s: it measures all pairs of a step at once", m.Pattern)
-	case m.Pattern == result.Bisection && n%2 == 1:
-		return fmt.Errorf("--pattern bisection with %d hosts: it needs an even number, for two halves", n)
 	}
 	seen := map[string]bool{}
 	for _, h := range m.Hosts {

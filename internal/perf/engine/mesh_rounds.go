@@ -10,9 +10,8 @@ type route struct{ from, to int }
 type step []route
 
 // stepsOf returns the steps of a pattern between n hosts. Each step has at most atOnce routes. If
-// atOnce is 0, there is no such limit. In a step of Pairs or Bisection, each host is in at most one
-// route. In a step of AllToAll, each host is in two routes, as client of one and server of the
-// other. In a step of Incast, all routes have the same server.
+// atOnce is 0, there is no such limit. In a step of Pairs, each host is in at most one route. In
+// a step of Incast, all routes have the same server.
 func stepsOf(pattern string, n, atOnce int) (all []step) {
 	add := func(one step) {
 		for atOnce > 0 && len(one) > atOnce {
@@ -22,8 +21,7 @@ func stepsOf(pattern string, n, atOnce int) (all []step) {
 			all = append(all, one)
 		}
 	}
-	switch pattern {
-	case result.Incast:
+	if pattern == result.Incast {
 		for to := range n {
 			var one step
 			for from := range n {
@@ -33,26 +31,11 @@ func stepsOf(pattern string, n, atOnce int) (all []step) {
 			}
 			add(one)
 		}
-	case result.Bisection:
-		var one step
-		for i := range n / 2 {
-			one = append(one, route{i, i + n/2})
-		}
+		return all
+	}
+	for _, one := range tournament(n) {
 		add(one)
 		add(one.reversed())
-	case result.AllToAll:
-		for shift := 1; shift < n; shift++ {
-			var one step
-			for i := range n {
-				one = append(one, route{i, (i + shift) % n})
-			}
-			add(one)
-		}
-	default:
-		for _, one := range tournament(n) {
-			add(one)
-			add(one.reversed())
-		}
 	}
 	return all
 }

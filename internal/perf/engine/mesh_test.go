@@ -180,10 +180,9 @@ func TestMeshPatterns(t *testing.T) {
 		assert.NilError(t, err)
 		failed, all := doc.Mesh.Failed()
 		assert.Equal(t, failed, 0, "%s: %v", pattern, doc.Mesh.Matrices[0].Pairs)
-		assert.Equal(t, all, map[string]int{result.Bisection: 4}[pattern]+map[bool]int{true: 12}[pattern != result.Bisection])
+		assert.Equal(t, all, 12)
 		assert.Equal(t, seen, all)
-		assert.Equal(t, doc.Mesh.AtOnce, map[string]int{result.Pairs: 2, result.AllToAll: 4, result.Incast: 3,
-			result.Bisection: 2}[pattern])
+		assert.Equal(t, doc.Mesh.AtOnce, map[string]int{result.Pairs: 2, result.Incast: 3}[pattern])
 		assert.Equal(t, doc.Mesh.Steps, len(stepsOf(pattern, 4, 0)))
 		for i := 1; i < all; i++ { // sorted by the hosts, in their order
 			a, b := doc.Mesh.Matrices[0].Pairs[i-1], doc.Mesh.Matrices[0].Pairs[i]
@@ -239,8 +238,9 @@ func TestMeshBeginsTogether(t *testing.T) {
 	const setup = 200 * time.Millisecond
 	a, _, beginsA := slowHost(t, 0)
 	b, readyB, _ := slowHost(t, setup)
-	m := meshOf(a, b)
-	m.Pattern, m.Plan.Cases = result.AllToAll, m.Plan.Cases[1:]
+	c, readyC, _ := slowHost(t, setup)
+	m := meshOf(a, b, c)
+	m.Pattern, m.Plan.Cases = result.Incast, m.Plan.Cases[1:]
 	second := m.Plan.Cases[0]
 	second.Size = 4096
 	m.Plan.Cases = append(m.Plan.Cases, second)
@@ -250,9 +250,17 @@ func TestMeshBeginsTogether(t *testing.T) {
 	}
 	doc, err := m.Run(t.Context())
 	assert.NilError(t, err)
+	for range m.Plan.Cases { // the first step is that into a
+		<-readyB
+		<-readyC
+	}
+	for _, other := range []<-chan time.Time{readyC, readyB} { // of the steps into b and into c
+		for i := range m.Plan.Cases {
+			begun, ready := <-beginsA, <-other
+			assert.Assert(t, !begun.Before(ready), "case %d began %v before the other pair was ready", i, ready.Sub(begun))
+		}
+	}
 	for i := range m.Plan.Cases {
-		begun, ready := <-beginsA, <-readyB
-		assert.Assert(t, !begun.Before(ready), "case %d began %v before the other pair was ready", i, ready.Sub(begun))
 		assert.Equal(t, doc.Mesh.Matrices[i].Pairs[0].Error, "this one does not measure")
 	}
 }
@@ -262,7 +270,7 @@ func TestMeshTogether(t *testing.T) {
 	ofNoDevice(t)
 	hosts := append(manyServers(t, 3), hanging(t))
 	m := meshOf(hosts...)
-	m.Pattern, m.Timeout, m.Plan.Cases = result.AllToAll, 20*time.Second, m.Plan.Cases[1:]
+	m.Pattern, m.Timeout, m.Plan.Cases = result.Incast, 20*time.Second, m.Plan.Cases[1:]
 	c := &m.Plan.Cases[0]
 	c.Iters, c.Duration = 0, result.Seconds(10*time.Millisecond)
 	c.Complete()

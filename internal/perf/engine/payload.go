@@ -60,9 +60,5 @@ func fillMemory(lay *layout, mem []byte) {
 			at := lay.tx.at(qp, slot)
 			fill(mem[at:at+lay.size], qp, slot)
 		}
-		if lay.transaction() {
-			at := lay.source.at(qp, 0)
-			fill(mem[at:at+lay.size], qp, 0)
-		}
 	}
 }

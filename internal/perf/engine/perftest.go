@@ -47,7 +47,7 @@ func PerftestPlan(plan *Plan) error {
 	}
 	c := &plan.Cases[0]
 	switch {
-	case c.Test == result.SendImm, c.Test == result.WriteImm, c.Test == result.Transaction:
+	case c.Test == result.SendImm, c.Test == result.WriteImm:
 		return fmt.Errorf("--test %s with --peer perftest: no program of perftest does it", c.Test)
 	case c.Layer != result.Cverbs:
 		return fmt.Errorf("--layer %s with --peer perftest: its queue pairs are connected without a connection manager; "+
@@ -61,7 +61,7 @@ func PerftestPlan(plan *Plan) error {
 	case c.Mode == result.Latency && c.QPs != 1:
 		return fmt.Errorf("--qps %d with --mode lat and --peer perftest: its latency programs have one", c.QPs)
 	case c.Connect != "":
-		return fmt.Errorf("--connect %s with --peer perftest: its programs exchange addresses; leave out --connect", c.Connect)
+		return fmt.Errorf("--connect %s with --peer perftest: leave --connect out, addresses are exchanged", c.Connect)
 	case c.SRQ:
 		return errors.New("--srq with --peer perftest: not supported")
 	case c.Iters < 5:

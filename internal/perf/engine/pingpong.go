@@ -89,9 +89,6 @@ func (w *worker) await() (due int64, err error) {
 // ping-pong the latency ends when the peer's answer arrives. Otherwise it ends when the operation
 // completes.
 func (w *worker) pingOnce(qp int) error {
-	if w.steps != nil {
-		return w.transact(qp)
-	}
 	if !w.c.PingPong() {
 		if err := w.post(qp, 1, true); err != nil {
 			return err
@@ -119,7 +116,7 @@ func (w *worker) afterPing(qp int) error {
 		}
 		return w.takeMessages()
 	}
-	if w.c.Verify && w.steps == nil {
+	if w.c.Verify {
 		return w.verifyResults(qp, w.initSeq[qp]-1, 1)
 	}
 	return nil

@@ -25,7 +25,7 @@ type recorder struct {
 }
 
 func newRecorder(c *result.Case, tell func(result.Interval)) *recorder {
-	r := &recorder{pingPong: c.PingPong(), every: int64(c.Interval), next: math.MaxInt64, size: c.Payload(), tell: tell}
+	r := &recorder{pingPong: c.PingPong(), every: int64(c.Interval), next: math.MaxInt64, size: int64(c.Size), tell: tell}
 	if c.Mode == result.Latency || c.Rate > 0 {
 		r.latency, r.part = newSamples(), newSamples()
 	}

@@ -63,17 +63,19 @@ func TestSecret(t *testing.T) {
 			if c.server != nil {
 				ln = tls.NewListener(ln, c.server)
 			}
-			s, served := &Server{Device: "mem0", MayQuit: true}, make(chan error, 1)
+			s, served := &Server{Device: "mem0"}, make(chan error, 1)
 			go func() { served <- s.Serve(ctx, ln) }()
 			conn, err := Dial(ctx, address, 0, c.client)
 			if err == nil {
-				err = Quit(ctx, conn, "")
+				k := newControl(conn, "server")
+				_, err = k.greet(ctx, answerTime, message{}, nil)
+				k.close()
 			}
 			if c.want == "" {
 				assert.NilError(t, err)
 			} else {
 				assert.ErrorContains(t, err, c.want)
-				assert.Equal(t, closed(s.quitting), false)
+				assert.Equal(t, s.Stats().Clients, 0)
 			}
 			cancel()
 			assert.NilError(t, <-served)

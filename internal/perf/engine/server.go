@@ -28,7 +28,6 @@ type Server struct {
 	GID        *result.Knob // entry of the device's GID table to use; nil: the connection manager's choice
 	CPU        *int         // processor to pin the measuring loops to; may be nil
 	AnyNode    bool         // run the loops on any NUMA node, not on the device's
-	MayQuit    bool         // end when a client asks for it
 	// DialPeer connects to the control port of another server. It is called when a client orders
 	// this server to measure to another server. If DialPeer is nil, the server refuses such orders.
 	DialPeer func(ctx context.Context, address string) (net.Conn, error)
@@ -87,7 +86,7 @@ func (s *Server) Stats() Stats {
 func (s *Server) Ready() error {
 	switch st := s.Stats(); {
 	case closed(s.quitting):
-		return errors.New("it quits")
+		return errors.New("it has served its clients")
 	case st.Clients == st.MaxClients:
 		return fmt.Errorf("it serves %s already", result.Count(st.Clients, "client"))
 	}
@@ -99,8 +98,8 @@ func (s *Server) Ready() error {
 }
 
 // Serve accepts clients. When ctx is done, Serve ends the clients' runs, closes the listener and
-// returns nil. If a client asks the server to quit, Serve closes the listener and returns nil when
-// the other clients have finished. Otherwise it returns the error of Accept.
+// returns nil. When the last of Clients clients has come, Serve closes the listener, and returns
+// nil when all clients have finished. Otherwise it returns the error of Accept.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	defer context.AfterFunc(ctx, func() { ln.Close() })()
 	s.prepare()
@@ -190,7 +189,7 @@ func (s *Server) converse(ctx context.Context, cancel context.CancelCauseFunc, k
 	k.limit.Store(clientLimit)
 	k.live(func(text string) { s.log("%s: %s", who, text) })
 	var place *seat
-	idle := helloTime // without cases a client asks for facts or to quit, and stays in the lobby
+	idle := helloTime // without cases a client asks for facts, and stays in the lobby
 	if hello.Cases > 0 {
 		s.lobby.Leave(k.conn) // before taking a seat, because taking the last seat closes the lobby
 		if place, err = s.seat(cancel); err != nil {
@@ -215,20 +214,13 @@ func (s *Server) converse(ctx context.Context, cancel context.CancelCauseFunc, k
 	ses := &session{ctl: k, chosen: chosen, counted: countersAt(&chosen), cpu: s.CPU, memory: s.memory}
 	for {
 		place.measures(false)
-		m, err := k.expectFor(idle, ctx.Done(), msgCase, msgExamine, msgMesh, msgBye, msgQuit, msgFinish)
+		m, err := k.expectFor(idle, ctx.Done(), msgCase, msgExamine, msgMesh, msgBye, msgFinish)
 		place.measures(true)
 		switch {
 		case err != nil || m.Kind == msgBye:
 			return cases, err
 		case m.Kind == msgFinish: // the run had ended before the message came
 			continue
-		case m.Kind == msgQuit && (!s.MayQuit || s.quitting == nil):
-			return cases, errors.New("this server refuses quit: it was started without --allow-quit")
-		case m.Kind == msgQuit:
-			s.log("%s: this server shall quit; it takes no more clients", who)
-			err := k.send(message{Kind: msgBye})
-			s.quit.Do(func() { close(s.quitting) })
-			return cases, err
 		case m.Kind == msgExamine && hello.Cases > 0:
 			if err := s.examine(k, chosen.Name); err != nil {
 				return cases, err

@@ -30,9 +30,6 @@ func (w *worker) verifyResults(qp int, first uint64, n int) error {
 
 // verifyTargets checks the peer's writes and atomics in this end's memory after the run.
 func (w *worker) verifyTargets() error {
-	if w.steps != nil && w.initOps {
-		return w.verifySteps(w.l.bytes())
-	}
 	if w.initOps && w.c.Direction != result.Both || w.c.Mode == result.Latency && w.c.PingPong() {
 		return nil
 	}
@@ -41,8 +38,6 @@ func (w *worker) verifyTargets() error {
 	}
 	mem := w.l.bytes()
 	switch {
-	case w.steps != nil:
-		return w.verifySteps(mem)
 	case w.c.Atomic():
 		sum := uint64(0)
 		for qp := range w.c.QPs {

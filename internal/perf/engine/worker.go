@@ -32,10 +32,6 @@ type worker struct {
 	verified int64
 	cost     costMeter
 
-	steps   []result.Step // steps of a transaction
-	stepSeq [2][]uint64   // number of sends and of writes on each queue pair
-	expects int           // length of the next message
-
 	inbox  []done // messages that have arrived but have not been processed; latency only
 	idle   idleState
 	wakeAt int64 // open loop: when the loop posts the next operation; 0 if it waits for completions only
@@ -53,11 +49,6 @@ func newWorker(c *result.Case, lay layout, l link, sh *shared, initiates bool, f
 		c: c, lay: lay, l: l, sh: sh, initOps: initiates, sent: sent, rec: newRecorder(c, tell), pace: newPace(c),
 		base: time.Now(), spin: newSpin(c, fabric), done: make([]done, pollBatch), initSeq: make([]uint64, c.QPs),
 		pending: make([]int, c.QPs), rxSeq: make([]uint64, c.QPs), repost: make([]int, c.QPs), rxSlot: make([]uint64, c.QPs),
-	}
-	w.expects = lay.size
-	if c.Test == result.Transaction {
-		w.steps, _ = c.Transaction()
-		w.stepSeq = [2][]uint64{make([]uint64, c.QPs), make([]uint64, c.QPs)}
 	}
 	return w
 }
@@ -101,10 +92,10 @@ func (w *worker) gotMessage(d *done) error {
 	seq := w.rxSeq[qp]
 	w.rxSeq[qp]++
 	w.received++
-	if int(d.n) != w.expects {
-		return fmt.Errorf("a message of %d bytes arrived, %d were sent", d.n, w.expects)
+	if int(d.n) != w.lay.size {
+		return fmt.Errorf("a message of %d bytes arrived, %d were sent", d.n, w.lay.size)
 	}
-	if w.c.Test != result.Send && w.c.Test != result.Transaction && d.imm != uint32(seq) {
+	if w.c.Test != result.Send && d.imm != uint32(seq) {
 		return fmt.Errorf("message %d of queue pair %d came with immediate data %d", seq, qp, d.imm)
 	}
 	// In a stream of writes, later writes may already have overwritten the data. For such a stream,
@@ -117,7 +108,7 @@ func (w *worker) gotMessage(d *done) error {
 		case w.c.SRQ: // the receives of the shared queue use the slots of the first queue pair
 			at = w.lay.rx.at(0, uint64(d.slot))
 		}
-		if err := check(w.l.bytes()[at:at+w.expects], qp, seq); err != nil {
+		if err := check(w.l.bytes()[at:at+w.lay.size], qp, seq); err != nil {
 			return err
 		}
 		w.verified++

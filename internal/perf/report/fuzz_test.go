@@ -43,12 +43,10 @@ func FuzzDocument(f *testing.F) {
 		table := NewTable(&out, d.Cases())
 		columns := NewPerftest(&out, false)
 		stream := NewStream(io.Discard)
-		metrics := NewPrometheus()
 		for i := range d.Runs {
 			table.Run(&d.Runs[i])
 			columns.Run(&d.Runs[i])
 			stream.Run(&d.Runs[i])
-			metrics.Run(&d.Runs[i])
 		}
 		assert.NilError(t, stream.Err())
 		columns.Close()

@@ -14,39 +14,22 @@ import (
 // mostNamed is the largest number of pairs that a line names.
 const mostNamed = 8
 
-// totals returns lines with sums of bandwidths. Each sum is over pairs that measured at the same
-// time.
-func (v *view) totals() []string {
-	if v.mx.Case.Mode != result.Bandwidth {
+// total returns a line with the sums of the bandwidths into each host, if all pairs of a sum have
+// measured at the same time.
+func (v *view) total() (lines []string) {
+	if v.mx.Case.Mode != result.Bandwidth || v.mesh.Pattern != result.Incast {
 		return nil
 	}
-	sums := map[int]float64{} // by host, or by direction
-	switch v.mesh.Pattern {
-	case result.Incast:
-		for _, p := range v.sorted {
-			sums[p.to] += p.figure
-		}
-		hosts := slices.SortedFunc(maps.Keys(sums), func(a, b int) int {
-			return cmp.Or(cmp.Compare(sums[b], sums[a]), a-b)
-		})
-		best, worst := hosts[0], hosts[len(hosts)-1]
-		return []string{fmt.Sprintf("into one host from all others: best %s (host %d), median %s, worst %s (host %d)",
-			v.text(sums[best]), best, v.text(result.Median(slices.Sorted(maps.Values(sums)))), v.text(sums[worst]), worst)}
-	case result.Bisection:
-		half := max(1, len(v.hosts)/2)
-		for _, p := range v.sorted {
-			sums[min(1, (p.from-1)/half)] += p.figure
-		}
-		return []string{fmt.Sprintf("hosts 1 to %d to the others: %s in all; back: %s", half, v.text(sums[0]),
-			v.text(sums[1]))}
-	case result.AllToAll:
-		for _, p := range v.sorted {
-			sums[0] += p.figure
-		}
-		return []string{fmt.Sprintf("all hosts together: %s, on average of %d steps",
-			v.text(sums[0]/float64(max(1, v.mesh.Steps))), v.mesh.Steps)}
+	sums := map[int]float64{} // by host
+	for _, p := range v.sorted {
+		sums[p.to] += p.figure
 	}
-	return nil
+	hosts := slices.SortedFunc(maps.Keys(sums), func(a, b int) int {
+		return cmp.Or(cmp.Compare(sums[b], sums[a]), a-b)
+	})
+	best, worst := hosts[0], hosts[len(hosts)-1]
+	return []string{fmt.Sprintf("into one host from all others: best %s (host %d), median %s, worst %s (host %d)",
+		v.text(sums[best]), best, v.text(result.Median(slices.Sorted(maps.Values(sums)))), v.text(sums[worst]), worst)}
 }
 
 // outliers returns lines that name the outliers. If at least 3 of a host's pairs and at least half

@@ -76,7 +76,7 @@ func (v *view) page() pageMatrix {
 		p.Lines = append(p.Lines, fmt.Sprintf("best %s (%s), median %s, worst %s (%s)",
 			v.text(v.sorted[0].figure), v.sorted[0].names(), v.text(v.shades.median),
 			v.text(v.sorted[n-1].figure), v.sorted[n-1].names()))
-		p.Lines = append(p.Lines, v.totals()...)
+		p.Lines = append(p.Lines, v.total()...)
 		p.Lines = append(p.Lines, v.outliers()...)
 	}
 	p.Lines = append(p.Lines, v.failures()...)

@@ -137,54 +137,6 @@ func TestTicks(t *testing.T) {
 	}
 }
 
-// The counters in the text for Prometheus only grow, and their sums are those of the runs.
-func TestPrometheus(t *testing.T) {
-	p := NewPrometheus()
-	text := func() string {
-		var b strings.Builder
-		assert.NilError(t, p.WriteText(&b))
-		return b.String()
-	}
-	assert.Assert(t, strings.Contains(text(), "datperf_runs_total 0\n"))
-	for n := range 2 {
-		p.Case(&result.Case{Test: result.Send, Size: 10})
-		p.Interval(&result.Interval{End: "client", Ops: 30, Bytes: 300, GbitS: 2, P50: 1500, P99: 2500, Max: 9000})
-		assert.Assert(t, strings.Contains(text(), fmt.Sprintf("datperf_operations_total{end=\"client\"} %d\n", 100*n+30)))
-		assert.Assert(t, strings.Contains(text(), `datperf_latency_seconds{end="client",quantile="0.5"} 1.5e-06`))
-		p.Run(&result.Run{Client: &result.End{Initiated: &result.Stream{Ops: 100, Bytes: 1000}}})
-		assert.Assert(t, strings.Contains(text(),
-			fmt.Sprintf("datperf_payload_bytes_total{end=\"client\"} %d\n", 1000*(n+1))))
-	}
-	assert.Assert(t, strings.Contains(text(), "datperf_runs_total 2\n"))
-}
-
-// The counters of the ports are summed over the runs, for both ends. A peer can neither fill the
-// memory with names nor write a line of its own.
-func TestPrometheusPorts(t *testing.T) {
-	p := NewPrometheus()
-	for range 3 {
-		p.Run(&result.Run{Client: &result.End{Initiated: &result.Stream{}, Counters: result.Counters{"sent_pkts": 5,
-			"ethtool_rx_prio3_pause": 1, "link_downed": -4}}, Server: &result.End{Counters: result.Counters{"rcvd_pkts": 4,
-			"evil\"} 1\nx{a=\"": 7, "ü": 1}}})
-	}
-	many := result.Counters{}
-	for n := range 3 * maxCounters {
-		many[fmt.Sprint("name", n)] = 1
-	}
-	p.Run(&result.Run{Server: &result.End{Initiated: &result.Stream{}, Counters: many}})
-	var b strings.Builder
-	assert.NilError(t, p.WriteText(&b))
-	text := b.String()
-	for _, want := range []string{`{end="client",counter="sent_pkts"} 15`, `{end="server",counter="rcvd_pkts"} 12`,
-		`{end="client",counter="ethtool_rx_prio3_pause"} 3`} {
-		assert.Assert(t, strings.Contains(text, "\ndatperf_port_counter_total"+want+"\n"), "%s is not in\n%s", want, text)
-	}
-	for _, bad := range []string{"evil", "ü", "link_downed"} {
-		assert.Assert(t, !strings.Contains(text, bad), bad)
-	}
-	assert.Equal(t, strings.Count(text, "\ndatperf_port_counter_total{end=\"server\""), maxCounters)
-}
-
 // The table ends with the sums of both ends' port counters over all runs. Below a run are its
 // counters of errors, congestion and pauses. Every form of a document has them.
 func TestPorts(t *testing.T) {

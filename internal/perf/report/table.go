@@ -1,6 +1,5 @@
-// Package report renders datperf's results: as tables, CSV, Markdown, HTML, JSON lines, metrics for
-// Prometheus, and in the columns of perftest. Command datperf and the benchmarks in lab/bench
-// import this package.
+// Package report renders datperf's results: as tables, CSV, Markdown, HTML, JSON lines, and in
+// the columns of perftest. Command datperf and the benchmarks in lab/bench import this package.
 package report
 
 import (
@@ -34,9 +33,6 @@ func NewTable(w io.Writer, cases []result.Case) *Table {
 
 // kindOf returns a key that is the same for runs under the same headline.
 func kindOf(r *result.Run) string {
-	if r.Case.Test == result.Transaction {
-		return "lat of transactions"
-	}
 	if r.Case.Mode == result.Latency && !r.Case.PingPong() {
 		return "lat of the whole operation"
 	}
@@ -48,8 +44,6 @@ func headline(r *result.Run) string {
 	switch {
 	case r.Case.Mode == result.Bandwidth:
 		return "Bandwidth of payload: Gb/s are 10^9 bits, MiB/s 2^20 bytes per second. CPU: initiator's process."
-	case r.Case.Test == result.Transaction:
-		return "Latency in us: of the whole transaction. The size is that of its largest step."
 	case r.Case.PingPong():
 		return "Latency in us: half of the round trip."
 	}
@@ -90,9 +84,6 @@ func (t *Table) remarks(r *result.Run, total *result.Stream) (all []string) {
 	}
 	if r.Case.Lossy() {
 		add("transport: %s", r.Case.Transport)
-	}
-	if r.Case.Steps != "" {
-		add("steps: %s", r.Case.Steps)
 	}
 	if total.Short() {
 		add("%s ms: too short, measure for %v or more (-n, -D)", number(time.Duration(total.Elapsed).Seconds()*1e3, 1),

@@ -12,7 +12,7 @@ import (
 
 // Case contains all settings of one measurement. Both ends use the same Case.
 type Case struct {
-	Test      string  `json:"test"`                // one of Tests, or transaction
+	Test      string  `json:"test"`                // one of Tests
 	Mode      string  `json:"mode"`                // lat or bw
 	Layer     string  `json:"layer"`               // udat or cverbs
 	Transport string  `json:"transport,omitempty"` // uc or ud; empty: rc
@@ -34,12 +34,10 @@ type Case struct {
 	Poll      string  `json:"poll"`         // busy, event or adaptive
 	Spin      Seconds `json:"spin_s"`       // adaptive: how long to poll before parking
 	Verify    bool    `json:"verify"`
-	HugePages bool    `json:"hugepages"`        // the registered memory consists of huge pages
-	DMABuf    string  `json:"dmabuf,omitempty"` // the registered memory is a dmabuf of this provider
-	Buffers   int     `json:"buffers"`          // message buffers of a queue pair; 0: one for each request in flight
-	Steps     string  `json:"steps,omitempty"`  // steps of a transaction
-	Rate      float64 `json:"rate_per_s"`       // open loop: operations per second; 0: closed loop
-	Arrival   string  `json:"arrival"`          // open loop: constant or poisson
+	HugePages bool    `json:"hugepages"`  // the registered memory consists of huge pages
+	Buffers   int     `json:"buffers"`    // message buffers of a queue pair; 0: one for each request in flight
+	Rate      float64 `json:"rate_per_s"` // open loop: operations per second; 0: closed loop
+	Arrival   string  `json:"arrival"`    // open loop: constant or poisson
 	Interval  Seconds `json:"interval_s"`
 	Stall     Seconds `json:"stall_s"` // an initiator gives up if its requests make no progress for this time
 	Knobs
@@ -49,7 +47,6 @@ type Case struct {
 const (
 	Send, SendImm, Write, WriteImm, Read       = "send", "send-imm", "write", "write-imm", "read"
 	FetchAdd, CmpSwap                          = "fetch-add", "cmp-swap"
-	Transaction                                = "transaction"
 	Latency, Bandwidth                         = "lat", "bw"
 	UDAT, Cverbs                               = "udat", "cverbs"
 	RC, UC, UD                                 = "rc", "uc", "ud" // in a Case rc is empty
@@ -73,7 +70,6 @@ const maxCompletions = 1 << 20
 // Allowed values of the enumerations of Case.
 var (
 	Tests      = []string{Send, SendImm, Write, WriteImm, Read, FetchAdd, CmpSwap}
-	AllTests   = append(Tests[:len(Tests):len(Tests)], Transaction)
 	Modes      = []string{Latency, Bandwidth}
 	Layers     = []string{UDAT, Cverbs}
 	Transports = []string{RC, UC, UD}
@@ -82,10 +78,6 @@ var (
 	Polls      = []string{Busy, Event, Adaptive}
 	Arrivals   = []string{Constant, Poisson}
 )
-
-// UDMABuf is the provider of dmabufs that stands for /dev/udmabuf, which creates dmabufs from
-// memory of the process. Other providers are heaps in /dev/dma_heap.
-const UDMABuf = "udmabuf"
 
 // AtomicSize is the size of an atomic operation in bytes.
 const AtomicSize = 8
@@ -112,7 +104,7 @@ func Atomic(op string) bool { return op == FetchAdd || op == CmpSwap }
 
 // TwoSided reports whether the test consumes receives at the target.
 func (c *Case) TwoSided() bool {
-	return c.Test == Send || c.Test == SendImm || c.Test == WriteImm || c.Test == Transaction
+	return c.Test == Send || c.Test == SendImm || c.Test == WriteImm
 }
 
 // Lossy reports whether the transport may lose messages.
@@ -121,15 +113,13 @@ func (c *Case) Lossy() bool { return c.Transport != "" }
 // PingPong reports whether the target answers each message. If so, the latency is half of the round
 // trip.
 func (c *Case) PingPong() bool {
-	return c.Mode == Latency && c.Test != Transaction && (c.TwoSided() || c.Test == Write)
+	return c.Mode == Latency && (c.TwoSided() || c.Test == Write)
 }
 
 // Complete sets the fields that have no value yet (0, or -1 for Warmup) to defaults computed from
 // the other fields.
 func (c *Case) Complete() {
 	switch {
-	case c.Test == Transaction:
-		c.completeSteps()
 	case c.Atomic():
 		c.Size = AtomicSize
 	case c.Size == 0 && c.Mode == Latency:
@@ -193,7 +183,7 @@ func (c *Case) mostSignal() int64 {
 
 // Name returns a short description of the case.
 func (c *Case) Name() string {
-	what := fmt.Sprintf("%s %s %s, %s", c.Layer, c.Test, c.Mode, cmp.Or(c.Steps, Bytes(c.Size)))
+	what := fmt.Sprintf("%s %s %s, %s", c.Layer, c.Test, c.Mode, Bytes(c.Size))
 	return strings.Join(append([]string{what}, c.Unusual()...), ", ")
 }
 

@@ -12,14 +12,12 @@ const MaxMeshHosts = 256
 // Patterns of a mesh. A pattern determines which hosts measure to which other hosts, and which
 // pairs of hosts do so at the same time.
 const (
-	Pairs     = "pairs"      // each host to each other host; pairs that measure at the same time have no host in common
-	AllToAll  = "all-to-all" // each host to each other host; at any time each host sends to one host and receives from one
-	Incast    = "incast"     // all other hosts to one host at the same time, for each host in turn
-	Bisection = "bisection"  // the first half of the hosts to the second half at the same time, then back
+	Pairs  = "pairs"  // each host to each other host; pairs that measure at the same time have no host in common
+	Incast = "incast" // all other hosts to one host at the same time, for each host in turn
 )
 
 // Patterns lists all patterns of a mesh.
-var Patterns = []string{Pairs, AllToAll, Incast, Bisection}
+var Patterns = []string{Pairs, Incast}
 
 // Mesh contains the results of measurements between several hosts.
 type Mesh struct {

@@ -2,9 +2,20 @@ package result
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
+
+// OneOf returns an error that names the flag and its values, unless value is one of them. The
+// argument value must be the text of the flag and not a field of a Case, because a Case contains ""
+// for the values rc and cm.
+func OneOf(flag, value string, of []string) error {
+	if slices.Contains(of, value) {
+		return nil
+	}
+	return fmt.Errorf("--%s %q: must be one of %s", flag, value, strings.Join(of, ", "))
+}
 
 // Validate returns an error if the case cannot be run. The error names the flag and its limit.
 func (c *Case) Validate() error {
@@ -12,7 +23,7 @@ func (c *Case) Validate() error {
 		flag, value string
 		of          []string
 	}{
-		{"test", c.Test, AllTests}, {"mode", c.Mode, Modes}, {"layer", c.Layer, Layers},
+		{"test", c.Test, Tests}, {"mode", c.Mode, Modes}, {"layer", c.Layer, Layers},
 		{"direction", c.Direction, Directions}, {"poll", c.Poll, Polls}, {"arrival", c.Arrival, Arrivals},
 	} {
 		if err := OneOf(e.flag, e.value, e.of); err != nil {
@@ -49,10 +60,7 @@ func (c *Case) Validate() error {
 	if err := c.Knobs.validate(); err != nil {
 		return err
 	}
-	if err := c.validateTogether(); err != nil || c.Test != Transaction {
-		return err
-	}
-	return c.validateSteps()
+	return c.validateTogether()
 }
 
 // validateTogether returns an error if the case combines values that do not go together.
@@ -76,17 +84,8 @@ func (c *Case) validateTogether() error {
 		}
 	}
 	switch {
-	case c.DMABuf != "" && (c.HugePages || c.Layer != Cverbs):
-		return fmt.Errorf("--memory dmabuf:%s: with --layer cverbs only, and without --hugepages", c.DMABuf)
-	case strings.Contains(c.DMABuf, "/") || len(c.DMABuf) > 64:
-		return fmt.Errorf("--memory dmabuf:%.64s: must be %s or the name of a heap in /dev/dma_heap", c.DMABuf, UDMABuf)
 	case c.Atomic() && c.Size != AtomicSize:
 		return fmt.Errorf("--size %d: an atomic operation has %d bytes", c.Size, AtomicSize)
-	case c.Test != Transaction && c.Steps != "":
-		return fmt.Errorf("--steps with --test %s: only a transaction has steps", c.Test)
-	case c.Test == Transaction && (c.Mode != Latency || c.Direction != Out):
-		return fmt.Errorf("--test transaction with --mode %s, --direction %s: transactions are begun by the client, one "+
-			"at a time (--mode lat --direction out)", c.Mode, c.Direction)
 	case c.Mode == Latency && c.Direction == Both:
 		return fmt.Errorf("--direction both with --mode lat: two ping-pongs disturb each other; measure out and in")
 	case c.Mode == Latency && c.Test == Write && c.Poll != Busy:

@@ -137,7 +137,7 @@ func lifeOfConnection(t *testing.T, name string) (err error) {
 		return err
 	}
 	open = append(open, c)
-	// The queue pair belongs to this attempt until its event: only where it has failed another may take it.
+	// The queue pair belongs to this attempt until its event. Another may take it only if it failed.
 	second := func(other fabric.Conn, refused error) error {
 		if other == nil {
 			assert.Check(t, refused != nil)
