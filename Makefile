@@ -38,6 +38,7 @@ interop: provider ## the C library's test programs on the provider and beside Go
 .PHONY: suites lint-suites
 suites: lint-suites ## the tests of other projects and of Go's library over rdmanet, beside TCP: docs/suites.md (SUITES='-suite yamux -devices loop0': a part of them)
 	@ci/deps.sh build
+	go -C lab/suites test -count=1 ./programs/frameworks
 	go -C lab/suites run . $(or $(SUITES),-page ../../docs/suites.md)
 
 lint-suites: # not lint's: it downloads all that the suites need
