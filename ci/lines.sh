@@ -9,7 +9,6 @@ cd "$(dirname "$0")/.."
 
 # Files that are not checked, as regular expressions, each with the reason.
 exceptions=(
-  '^cverbs/stub\.go$'                     # generated; its comments are those of the real files
   '^cverbs/libcalls\.h$'                  # generated
   '^docs/performance(-details)?\.md$'      # generated
   '^docs/conformance/table\.md$'          # generated

@@ -12,1052 +12,225 @@ import "time"
 // AH is an address handle: the path to a datagram destination.
 type AH struct{}
 
-// CreateAH creates an address handle. On RoCE, attr.IsGlobal, DGID and SGIDIndex must be set.
-// Errors: EINVAL for a wrong port, and on RoCE without IsGlobal; ENODATA for an empty entry of the
-// GID table; ENETUNREACH if no route leads to DGID.
-//
-// Implements: ibv_create_ah.
 func (p *PD) CreateAH(attr AHAttr) (*AH, error) { return nil, ErrNotSupported }
-
-// Handle returns the token for SendWR.AH. A post with the token of a closed handle returns EINVAL.
-//
-// Extension.
-func (a *AH) Handle() uint64 { return 0 }
-
-// Close destroys the handle. Call it only after all sends that use the handle have completed.
-//
-// Implements: ibv_destroy_ah.
-func (a *AH) Close() error { return ErrNotSupported }
-
-// AHAttrFromWC returns the path back to the sender of a datagram. wc is the completion of the
-// receive, and the parameter port is the device port that received the datagram. grh is the first
-// 40 bytes of the receive buffer; it may be nil if wc.Flags lacks WCGRH.
-//
-// A datagram to a multicast group has no path back, because the group is not an address of the
-// port. Errors: EINVAL if wc is not a successful completion of a receive, if grh is short or is not
-// a valid header, or if the header's destination is not an address of the port.
-//
-// Implements: ibv_init_ah_from_wc.
+func (a *AH) Handle() uint64                    { return 0 }
+func (a *AH) Close() error                      { return ErrNotSupported }
 func (c *Context) AHAttrFromWC(port uint8, wc *WC, grh []byte) (AHAttr, error) {
 	return AHAttr{}, ErrNotSupported
 }
-
-// CreateAHFromWC creates an address handle for a reply to a datagram. In the reply,
-// SendWR.RemoteQPN is wc.SrcQP. RemoteQKey is the Q_Key of the sender's queue pair, which the
-// completion does not contain. Arguments and errors are those of Context.AHAttrFromWC.
-//
-// Implements: ibv_create_ah_from_wc.
 func (p *PD) CreateAHFromWC(port uint8, wc *WC, grh []byte) (*AH, error) { return nil, ErrNotSupported }
-
-// AsyncEvent waits for the device's next asynchronous event and acknowledges it. The zero deadline
-// never expires. Concurrent callers take turns. Errors: os.ErrDeadlineExceeded at the deadline and
-// after WakeAsync; ErrClosed once Close has begun.
-//
-// Implements: ibv_get_async_event, ibv_ack_async_event.
 func (c *Context) AsyncEvent(deadline time.Time) (AsyncEvent, error) {
 	return AsyncEvent{}, ErrNotSupported
 }
-
-// AsyncEventContext does what AsyncEvent does, with a context instead of a deadline. When ctx ends,
-// AsyncEventContext returns context.Cause(ctx).
-//
-// Extension.
 func (c *Context) AsyncEventContext(ctx context.Context) (AsyncEvent, error) {
 	return AsyncEvent{}, ErrNotSupported
 }
-
-// WakeAsync interrupts AsyncEvent: the call that is waiting, or else the next call, returns
-// os.ErrDeadlineExceeded at once.
-//
-// Extension.
 func (c *Context) WakeAsync() {}
 
 // CompChannel reports which armed completion queues have completions to poll.
 type CompChannel struct{}
 
-// CreateCompChannel creates a completion channel for CreateCQ. Several queues may share it.
-//
-// Implements: ibv_create_comp_channel.
-func (c *Context) CreateCompChannel() (*CompChannel, error) { return nil, ErrNotSupported }
-
-// Wait blocks until at least one completion event is pending. Then it takes and acknowledges
-// pending events, and returns their number. CQ.Fired reports the queues that the events belong to.
-// One Wait takes at most as many events as the channel has completion queues, and at most 64. If
-// events are left, the next Wait returns at once.
-//
-// An event means that a completion arrived after the queue was armed. So arm the queue, poll until
-// it is empty, and then call Wait.
-//
-// The zero deadline never expires; with an expired deadline Wait still takes pending events. After
-// Wake it returns 0, nil. Concurrent callers take turns. Wait does not allocate unless callers
-// contend. Errors: os.ErrDeadlineExceeded; ErrClosed once Close has begun.
-//
-// Implements: ibv_get_cq_event, ibv_ack_cq_events.
-func (ch *CompChannel) Wait(deadline time.Time) (int, error) { return 0, ErrNotSupported }
-
-// WaitContext does what Wait does, with a context instead of a deadline. When ctx ends, WaitContext
-// returns context.Cause(ctx).
-//
-// Extension.
+func (c *Context) CreateCompChannel() (*CompChannel, error)          { return nil, ErrNotSupported }
+func (ch *CompChannel) Wait(deadline time.Time) (int, error)         { return 0, ErrNotSupported }
 func (ch *CompChannel) WaitContext(ctx context.Context) (int, error) { return 0, ErrNotSupported }
-
-// Wake interrupts Wait: the call that is waiting, or else the next call, returns 0, nil at once.
-// Several Wakes before that call count as one. On a closed channel Wake does nothing.
-//
-// Extension.
-func (ch *CompChannel) Wake() {}
-
-// Close destroys the channel. A blocked Wait returns ErrClosed. Errors: ErrInUse while a completion
-// queue uses the channel.
-//
-// Implements: ibv_destroy_comp_channel.
-func (ch *CompChannel) Close() error { return ErrNotSupported }
-
-// GetAddrInfo looks up a node and a service, and returns addresses for CreateEP. The parameter node
-// is a host name or an address, and the parameter service is a service name or a port number. One
-// of the two may be empty. An empty node with hints.Passive stands for all addresses of this host.
-// If Type, PortSpace, Family or Src of hints are not zero, they limit the results. GetAddrInfo does
-// not look up routes; CreateEP and ResolveRoute do.
-//
-// GetAddrInfo returns when ctx ends. The look-up then continues in its thread until the resolver
-// gives up. At most 16 look-ups run at once, and further callers wait. Errors: ENOENT for an
-// unknown name or service; EAGAIN if no name server answered; EINVAL for hints that exclude each
-// other; context.Cause(ctx) after ctx has ended; the errors of CreateEventChannel.
-//
-// Implements: rdma_getaddrinfo, rdma_freeaddrinfo.
+func (ch *CompChannel) Wake()                                        {}
+func (ch *CompChannel) Close() error                                 { return ErrNotSupported }
 func GetAddrInfo(ctx context.Context, node, service string, hints AddrInfo) ([]AddrInfo, error) {
 	return nil, ErrNotSupported
 }
-
-// CreateEP creates an id from one result of GetAddrInfo. The id reports its events to ch. A passive
-// id is bound to info.Src; call Listen next. For any other id CreateEP resolves the address and the
-// route, and the id is in the same state as after ROUTE_RESOLVED; call CreateQP and Connect next.
-// Each of the two resolutions may block a thread for up to 2 s, and cannot be interrupted. Programs
-// that must not block call CreateID, ResolveAddr and ResolveRoute instead. Errors: as BindAddr;
-// ETIMEDOUT, ENETUNREACH or EHOSTUNREACH if info.Dst cannot be reached; EMFILE if fewer than 8
-// descriptors are free.
-//
-// Implements: rdma_create_ep.
 func (ch *EventChannel) CreateEP(info AddrInfo) (*CMID, error) { return nil, ErrNotSupported }
 
 // EventChannel delivers the events of connection manager ids.
 type EventChannel struct{}
 
-// CreateEventChannel creates a channel for connection manager events. Errors: ENODEV, ENOENT or
-// EACCES if the connection manager cannot be used; the text names what is missing. ErrNotSupported
-// as for Devices.
-//
-// Implements: rdma_create_event_channel.
-func CreateEventChannel() (*EventChannel, error) { return nil, ErrNotSupported }
-
-// Wake interrupts Get: the call that is waiting, or else the next call, returns
-// os.ErrDeadlineExceeded at once.
-//
-// Extension.
-func (ch *EventChannel) Wake() {}
-
-// Close destroys the channel. A blocked Get returns ErrClosed. Errors: ErrInUse while an id uses
-// the channel.
-//
-// Implements: rdma_destroy_event_channel.
-func (ch *EventChannel) Close() error { return ErrNotSupported }
-
-// Context returns the device context that librdmacm opened for the id's device. The protection
-// domain, the queues and the other objects that CMID.CreateQP uses must belong to this context. A
-// queue pair that the program configures with InitQPAttr may belong to any context of the device.
-//
-// librdmacm owns the context, so Close returns ErrInUse. The context stays open until the process
-// ends. On rxe and siw the context is released earlier, once the device has been removed and all
-// objects of the context are closed. Errors: EINVAL before the id is bound to a device.
-//
-// Implements: rdma_get_devices, rdma_free_devices.
-func (id *CMID) Context() (*Context, error) { return nil, ErrNotSupported }
-
-// CreateQP creates a queue pair on the id. librdmacm then moves the queue pair through its states.
-// pd must belong to the id's Context. Close the queue pair before the id. Errors: EINVAL if the id
-// has a queue pair already or is not bound to a device, or if pd belongs to another context.
-//
-// Implements: rdma_create_qp, rdma_create_qp_ex.
-func (id *CMID) CreateQP(pd *PD, init QPInit) (*QP, error) { return nil, ErrNotSupported }
-
-// Get blocks until an event is pending, copies the event and acknowledges it. The zero deadline
-// never expires; with an expired deadline Get still takes a pending event. Get drops the events of
-// closed ids, and of multicast groups that have been left. Concurrent callers take turns. Errors:
-// os.ErrDeadlineExceeded at the deadline and after Wake; ErrClosed once Close has begun.
-//
-// Implements: rdma_get_cm_event, rdma_ack_cm_event.
+func CreateEventChannel() (*EventChannel, error)                 { return nil, ErrNotSupported }
+func (ch *EventChannel) Wake()                                   {}
+func (ch *EventChannel) Close() error                            { return ErrNotSupported }
+func (id *CMID) Context() (*Context, error)                      { return nil, ErrNotSupported }
+func (id *CMID) CreateQP(pd *PD, init QPInit) (*QP, error)       { return nil, ErrNotSupported }
 func (ch *EventChannel) Get(deadline time.Time) (CMEvent, error) { return CMEvent{}, ErrNotSupported }
-
-// GetContext does what Get does, with a context instead of a deadline. When ctx ends, GetContext
-// returns context.Cause(ctx).
-//
-// Extension.
 func (ch *EventChannel) GetContext(ctx context.Context) (CMEvent, error) {
 	return CMEvent{}, ErrNotSupported
 }
 
-// CMID is a connection manager id: a listener, or one end of a connection. Methods such as Connect
-// start an operation and return. The outcome arrives as an event on the id's EventChannel.
+// CMID is a connection manager id: a listener, or one end of a connection.
 type CMID struct{}
 
-// CreateID creates an id that reports its events to ch.
-//
-// Implements: rdma_create_id.
 func (ch *EventChannel) CreateID(ps PortSpace) (*CMID, error) { return nil, ErrNotSupported }
-
-// Close destroys the id. Depending on the use of the id, it disconnects the connection, rejects the
-// request, stops the listener, or leaves the multicast groups. Pending events of the id are
-// dropped. Errors: ErrInUse while a queue pair that CMID.CreateQP created on the id is open.
-//
-// Implements: rdma_destroy_id, rdma_destroy_ep.
-func (id *CMID) Close() error { return ErrNotSupported }
-
-// SetData stores a value in the id. Whoever receives an event of the id can read the value with
-// Data.
-//
-// Extension.
-func (id *CMID) SetData(v any) {}
-
-// Data returns the value that SetData has stored, or nil.
-//
-// Extension.
-func (id *CMID) Data() any { return nil }
-
-// BindAddr binds the id to a local address. A specific address also binds the id to the device that
-// has the address. The wildcard address stands for all devices, and port 0 for any free port. A
-// link-local address needs a zone. Errors: ENODEV or EADDRNOTAVAIL if no RDMA device has the
-// address; EADDRINUSE if the address is taken; EACCES for a port that needs a privilege.
-//
-// Implements: rdma_bind_addr.
-func (id *CMID) BindAddr(addr netip.AddrPort) error { return ErrNotSupported }
-
-// ResolveAddr starts resolving dst to a device and a hardware address. The event ADDR_RESOLVED or
-// ADDR_ERROR follows. If src is zero, the routing table chooses the source address. The timeout is
-// rounded up to milliseconds.
-//
-// Implements: rdma_resolve_addr.
+func (id *CMID) Close() error                                 { return ErrNotSupported }
+func (id *CMID) SetData(v any)                                {}
+func (id *CMID) Data() any                                    { return nil }
+func (id *CMID) BindAddr(addr netip.AddrPort) error           { return ErrNotSupported }
 func (id *CMID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error {
 	return ErrNotSupported
 }
-
-// ResolveRoute starts resolving the path to the peer. Call it after ADDR_RESOLVED. The event
-// ROUTE_RESOLVED or ROUTE_ERROR follows. The timeout is rounded up to milliseconds.
-//
-// Implements: rdma_resolve_route.
 func (id *CMID) ResolveRoute(timeout time.Duration) error { return ErrNotSupported }
-
-// Listen starts accepting connection requests at the bound address. Each request arrives as the
-// event CONNECT_REQUEST, with a new id.
-//
-// Implements: rdma_listen.
-func (id *CMID) Listen(backlog int) error { return ErrNotSupported }
-
-// Connect sends a connection request. Call it after ROUTE_RESOLVED. If the id has a queue pair, the
-// event ESTABLISHED follows. If the id has no queue pair, p.QPNum must be the number of a queue
-// pair of the caller, and the event CONNECT_RESPONSE follows. The caller then moves the queue pair
-// to RTS and calls Establish. On iWARP, ESTABLISHED follows in both cases. On failure, REJECTED,
-// UNREACHABLE or CONNECT_ERROR follows; on iWARP Connect itself may also return ECONNREFUSED.
-//
-// Implements: rdma_connect.
-func (id *CMID) Connect(p ConnParam) error { return ErrNotSupported }
-
-// Accept accepts a connection request. Call it on the id of the CONNECT_REQUEST event. If the id
-// has no queue pair, the caller must first move its own queue pair to RTS and set p.QPNum to the
-// number of that queue pair. The event ESTABLISHED or CONNECT_ERROR follows.
-//
-// Implements: rdma_accept.
-func (id *CMID) Accept(p ConnParam) error { return ErrNotSupported }
-
-// Reject rejects a connection request. The peer receives REJECTED with the private data. The caller
-// must still close the id.
-//
-// Implements: rdma_reject.
-func (id *CMID) Reject(privateData []byte) error { return ErrNotSupported }
-
-// RejectECE rejects a connection request because its ECE options (see RemoteECE) are not
-// acceptable. The peer receives REJECTED with the status RejectVendorOption. Errors:
-// ErrNotSupported on kernels before 5.9.
-//
-// Implements: rdma_reject_ece.
-func (id *CMID) RejectECE(privateData []byte) error { return ErrNotSupported }
-
-// Establish completes a connection on the active side. Call it after CONNECT_RESPONSE, once the
-// queue pair is in RTS.
-//
-// Implements: rdma_establish.
-func (id *CMID) Establish() error { return ErrNotSupported }
-
-// Notify passes an asynchronous event of the queue pair to the connection manager. Call it with
-// AsyncCommEst, which the device reports if data arrives before the peer's last handshake message.
-//
-// Implements: rdma_notify.
-func (id *CMID) Notify(t AsyncEventType) error { return ErrNotSupported }
-
-// Disconnect ends the connection, and moves the queue pair that CMID.CreateQP created to ERR. The
-// caller must move any other queue pair itself. The event DISCONNECTED follows on both sides.
-//
-// Implements: rdma_disconnect.
-func (id *CMID) Disconnect() error { return ErrNotSupported }
-
-// InitQPAttr returns the attributes and the mask that QP.Modify needs for a transition to state,
-// which must be INIT, RTR or RTS. Programs call InitQPAttr for queue pairs that CMID.CreateQP did
-// not create.
-//
-// Implements: rdma_init_qp_attr.
+func (id *CMID) Listen(backlog int) error                 { return ErrNotSupported }
+func (id *CMID) Connect(p ConnParam) error                { return ErrNotSupported }
+func (id *CMID) Accept(p ConnParam) error                 { return ErrNotSupported }
+func (id *CMID) Reject(privateData []byte) error          { return ErrNotSupported }
+func (id *CMID) RejectECE(privateData []byte) error       { return ErrNotSupported }
+func (id *CMID) Establish() error                         { return ErrNotSupported }
+func (id *CMID) Notify(t AsyncEventType) error            { return ErrNotSupported }
+func (id *CMID) Disconnect() error                        { return ErrNotSupported }
 func (id *CMID) InitQPAttr(state QPState) (QPAttr, QPAttrMask, error) {
 	return QPAttr{}, 0, ErrNotSupported
 }
-
-// Migrate moves the id, with its pending events, to another event channel.
-//
-// Implements: rdma_migrate_id.
-func (id *CMID) Migrate(ch *EventChannel) error { return ErrNotSupported }
-
-// LocalAddr returns the local address and port, or the zero AddrPort before an address is chosen.
-//
-// Implements: rdma_get_local_addr, rdma_get_src_port.
-func (id *CMID) LocalAddr() netip.AddrPort { return netip.AddrPort{} }
-
-// RemoteAddr returns the peer's address and port, or the zero AddrPort before they are known.
-//
-// Implements: rdma_get_peer_addr, rdma_get_dst_port.
-func (id *CMID) RemoteAddr() netip.AddrPort { return netip.AddrPort{} }
-
-// Device returns the name of the device that the id is bound to, or "" if the id is not bound.
-//
-// Extension.
-func (id *CMID) Device() string { return "" }
-
-// Port returns the number of the device port that the id is bound to, or 0 if the id is not bound.
-//
-// Extension.
-func (id *CMID) Port() uint8 { return 0 }
-
-// JoinMulticast joins a multicast group, which is an address in 224.0.0.0/4 or ff00::/8. The id
-// must be of PortSpaceUDP or PortSpaceIPoIB, and bound to a device by BindAddr or ResolveAddr. The
-// event MULTICAST_JOIN or MULTICAST_ERROR follows. Sends to the group need three fields of the
-// MULTICAST_JOIN event: AH is the path, QKey is the Q_Key, and QPNum (0xffffff) is the value for
-// SendWR.RemoteQPN.
-//
-// When EventChannel.Get takes MULTICAST_JOIN, librdmacm attaches the queue pair of CMID.CreateQP to
-// the group, unless flag is JoinSendOnly. The caller must attach any other queue pair with
-// QP.AttachMulticast, using the DGID and the DLID of the event's AH.
-//
-// Errors: EINVAL if group is not a multicast address or is joined already, or if the id has another
-// port space or no device; ErrNotSupported for an IPv6 group on RoCE v2.
-//
-// Implements: rdma_join_multicast, rdma_join_multicast_ex.
+func (id *CMID) Migrate(ch *EventChannel) error                      { return ErrNotSupported }
+func (id *CMID) LocalAddr() netip.AddrPort                           { return netip.AddrPort{} }
+func (id *CMID) RemoteAddr() netip.AddrPort                          { return netip.AddrPort{} }
+func (id *CMID) Device() string                                      { return "" }
+func (id *CMID) Port() uint8                                         { return 0 }
 func (id *CMID) JoinMulticast(group netip.Addr, flag JoinFlag) error { return ErrNotSupported }
-
-// LeaveMulticast leaves a group, and detaches the queue pair of CMID.CreateQP from the group. A
-// MULTICAST_JOIN that Get has not returned yet is dropped. Datagrams that the queue pair has
-// received still complete. Errors: EINVAL for a group that has not been joined.
-//
-// Implements: rdma_leave_multicast.
-func (id *CMID) LeaveMulticast(group netip.Addr) error { return ErrNotSupported }
-
-// SetTOS sets the connection's IP type of service. Call it before ResolveAddr or Listen.
-//
-// Implements: rdma_set_option.
-func (id *CMID) SetTOS(tos uint8) error { return ErrNotSupported }
-
-// SetReuseAddr sets whether BindAddr may bind the id to an address that another id is bound to.
-// Only one of these ids may listen.
-//
-// Implements: rdma_set_option.
-func (id *CMID) SetReuseAddr(on bool) error { return ErrNotSupported }
-
-// SetAFOnly sets whether a wildcard IPv6 listener refuses IPv4 connections.
-//
-// Implements: rdma_set_option.
-func (id *CMID) SetAFOnly(on bool) error { return ErrNotSupported }
-
-// SetAckTimeout sets the queue pair's ACK timeout to 4.096 us << timeout. The parameter timeout is
-// 0 to 31.
-//
-// Implements: rdma_set_option.
-func (id *CMID) SetAckTimeout(timeout uint8) error { return ErrNotSupported }
-
-// SetLocalECE sets the enhanced connection establishment (ECE) data of the next Connect or Accept.
-// Accept replaces e.VendorID by the VendorID of the peer's request. Errors: EINVAL if the id has a
-// queue pair, or if e.VendorID is 0.
-//
-// Implements: rdma_set_local_ece.
-func (id *CMID) SetLocalECE(e ECE) error { return ErrNotSupported }
-
-// RemoteECE returns the ECE data of the peer's connection request or of the peer's reply
-// (CONNECT_RESPONSE). Errors: EINVAL if the id has a queue pair.
-//
-// Implements: rdma_get_remote_ece.
-func (id *CMID) RemoteECE() (ECE, error) { return ECE{}, ErrNotSupported }
+func (id *CMID) LeaveMulticast(group netip.Addr) error               { return ErrNotSupported }
+func (id *CMID) SetTOS(tos uint8) error                              { return ErrNotSupported }
+func (id *CMID) SetReuseAddr(on bool) error                          { return ErrNotSupported }
+func (id *CMID) SetAFOnly(on bool) error                             { return ErrNotSupported }
+func (id *CMID) SetAckTimeout(timeout uint8) error                   { return ErrNotSupported }
+func (id *CMID) SetLocalECE(e ECE) error                             { return ErrNotSupported }
+func (id *CMID) RemoteECE() (ECE, error)                             { return ECE{}, ErrNotSupported }
 
 // Counters is a set of counters of the device, which count packets or bytes of flows.
 type Counters struct{}
 
-// CreateCounters creates counters, which count nothing before Attach. Errors: ErrNotSupported.
-//
-// Implements: ibv_create_counters.
-func (c *Context) CreateCounters() (*Counters, error) { return nil, ErrNotSupported }
-
-// Attach makes a counter count the packets or the bytes of a flow. The parameter index selects the
-// counter. If flow is nil, the counter counts for every flow that is created with these Counters in
-// a FlowCount. In this case call Attach before CreateFlow. Errors: ErrNotSupported.
-//
-// Implements: ibv_attach_counters_point_flow.
+func (c *Context) CreateCounters() (*Counters, error)                       { return nil, ErrNotSupported }
 func (k *Counters) Attach(flow *Flow, what CounterKind, index uint32) error { return ErrNotSupported }
-
-// Read stores the counters with the indexes 0 to len(values)-1 in values. Each is the number of
-// packets or bytes since Attach. Errors: EINVAL if values is empty, or longer than the number of
-// attached counters.
-//
-// Implements: ibv_read_counters.
-func (k *Counters) Read(values []uint64, flags ReadCountersFlags) error { return ErrNotSupported }
-
-// Close destroys the counters. Errors: ErrInUse while a flow uses them.
-//
-// Implements: ibv_destroy_counters.
-func (k *Counters) Close() error { return ErrNotSupported }
+func (k *Counters) Read(values []uint64, flags ReadCountersFlags) error     { return ErrNotSupported }
+func (k *Counters) Close() error                                            { return ErrNotSupported }
 
 // CQ is a completion queue.
 type CQ struct{}
 
-// CreateCQ creates a completion queue for at least depth completions. If ch is nil, the queue can
-// only be polled. The parameter vector is 0 to NumCompVectors-1. An overflow breaks every queue
-// pair that uses the queue, so depth must be enough for all their work requests.
-//
-// Implements: ibv_create_cq.
 func (c *Context) CreateCQ(depth int, ch *CompChannel, vector int) (*CQ, error) {
 	return nil, ErrNotSupported
 }
-
-// Poll takes up to len(wc) completions and returns their number. Fewer than len(wc) means that the
-// queue is empty. Poll does not allocate. Errors: ErrClosed.
-//
-// Implements: ibv_poll_cq.
-func (q *CQ) Poll(wc []WC) (int, error) { return 0, ErrNotSupported }
-
-// PollSpin polls the queue again and again until the queue has a completion. The parameter polls,
-// from 1 to MaxPolls, limits the number of polls. All polls together need one crossing into C.
-// PollSpin is for a loop that expects a completion soon. The call keeps the caller's thread and
-// processor (P). Every 2 ms it yields to other goroutines, because the runtime interrupts a
-// goroutine that does not yield. Errors: ErrClosed; EINVAL if polls is out of range.
-//
-// Extension.
+func (q *CQ) Poll(wc []WC) (int, error)                { return 0, ErrNotSupported }
 func (q *CQ) PollSpin(wc []WC, polls int) (int, error) { return 0, ErrNotSupported }
-
-// Arm requests one event on the queue's channel. The next completion causes the event. If
-// solicitedOnly is true, only a solicited or failed completion causes it. Completions that are
-// already queued cause no event, so poll again after Arm. Errors: EINVAL for a queue without a
-// channel.
-//
-// Implements: ibv_req_notify_cq.
-func (q *CQ) Arm(solicitedOnly bool) error { return ErrNotSupported }
-
-// Fired reports whether the channel's Wait has taken an event of this queue since the last call of
-// Fired.
-//
-// Extension.
-func (q *CQ) Fired() bool { return false }
-
-// Depth returns the queue's capacity in completions, which is at least the requested depth.
-//
-// Extension.
-func (q *CQ) Depth() int { return 0 }
-
-// Resize changes the capacity to at least depth completions; the queue may be in use. Errors:
-// EINVAL if depth is less than 1 or more than DeviceAttr.MaxCQE, or if the queue holds more than
-// depth completions; ErrNotSupported if the device cannot resize.
-//
-// Implements: ibv_resize_cq.
-func (q *CQ) Resize(depth int) error { return ErrNotSupported }
-
-// Moderate delays events until count completions have arrived or periodUsec microseconds have
-// passed. Errors: ErrNotSupported if the device cannot delay events.
-//
-// Implements: ibv_modify_cq.
-func (q *CQ) Moderate(count, periodUsec uint16) error { return ErrNotSupported }
-
-// Close destroys the queue and its completions. Errors: ErrInUse while a queue pair, an SRQ or a WQ
-// uses the queue.
-//
-// Implements: ibv_destroy_cq.
-func (q *CQ) Close() error { return ErrNotSupported }
+func (q *CQ) Arm(solicitedOnly bool) error             { return ErrNotSupported }
+func (q *CQ) Fired() bool                              { return false }
+func (q *CQ) Depth() int                               { return 0 }
+func (q *CQ) Resize(depth int) error                   { return ErrNotSupported }
+func (q *CQ) Moderate(count, periodUsec uint16) error  { return ErrNotSupported }
+func (q *CQ) Close() error                             { return ErrNotSupported }
 
 // Context is an open device.
 type Context struct{}
 
-// Devices lists the verbs devices of this host. On a kernel without RDMA the list is empty. Errors:
-// ErrNotSupported if libibverbs or librdmacm is not installed; the text names the packages. EMFILE
-// or ENFILE if fewer than 8 files can be opened; the text names the limit.
-//
-// Implements: ibv_get_device_list, ibv_free_device_list, ibv_get_device_guid, ibv_get_device_index.
-func Devices() ([]DeviceInfo, error) { return nil, ErrNotSupported }
-
-// OpenDevice opens the device with this name. Errors: ENODEV if there is no such device; the text
-// lists the devices that are present. ErrNotSupported, EMFILE or ENFILE as for Devices.
-//
-// Implements: ibv_open_device.
-func OpenDevice(name string) (*Context, error) { return nil, ErrNotSupported }
-
-// Close closes the device. Errors: ErrInUse while an object of the device is open, and always for a
-// context of CMID.Context, which librdmacm owns.
-//
-// Implements: ibv_close_device.
-func (c *Context) Close() error { return ErrNotSupported }
-
-// Name returns the device's kernel name.
-//
-// Implements: ibv_get_device_name.
-func (c *Context) Name() string { return "" }
-
-// NumCompVectors returns the number of completion vectors. CreateCQ accepts the vectors 0 to
-// NumCompVectors-1.
-//
-// Extension.
-func (c *Context) NumCompVectors() int { return 0 }
-
-// QueryDevice returns the device's limits and properties. It includes the extended properties if
-// the device reports them.
-//
-// Implements: ibv_query_device, ibv_query_device_ex.
-func (c *Context) QueryDevice() (DeviceAttr, error) { return DeviceAttr{}, ErrNotSupported }
-
-// QueryPort returns the properties of a port. Ports are numbered from 1.
-//
-// Implements: ibv_query_port.
+func Devices() ([]DeviceInfo, error)                      { return nil, ErrNotSupported }
+func OpenDevice(name string) (*Context, error)            { return nil, ErrNotSupported }
+func (c *Context) Close() error                           { return ErrNotSupported }
+func (c *Context) Name() string                           { return "" }
+func (c *Context) NumCompVectors() int                    { return 0 }
+func (c *Context) QueryDevice() (DeviceAttr, error)       { return DeviceAttr{}, ErrNotSupported }
 func (c *Context) QueryPort(port uint8) (PortAttr, error) { return PortAttr{}, ErrNotSupported }
-
-// QueryGID returns one entry of a port's GID table. Errors: ENODATA for an empty entry.
-//
-// Implements: ibv_query_gid, ibv_query_gid_ex.
 func (c *Context) QueryGID(port uint8, index int) (GIDEntry, error) {
 	return GIDEntry{}, ErrNotSupported
 }
-
-// GIDTable returns the valid GID entries of all ports, with their types and network devices.
-//
-// Implements: ibv_query_gid_table.
 func (c *Context) GIDTable() ([]GIDEntry, error) { return nil, ErrNotSupported }
-
-// BestGID chooses a port's GID as RankGIDs does, and returns the reason. Errors: ENODATA when the
-// port has no usable GID.
-//
-// Extension.
 func (c *Context) BestGID(port uint8) (best GIDEntry, reason string, err error) {
 	return GIDEntry{}, "", ErrNotSupported
 }
 
-// DM is memory on the device. All processes share DeviceAttr.MaxDMSize bytes. Write and Read copy
-// to and from the memory; work requests access the memory through a region of PD.RegDM.
+// DM is memory on the device.
 type DM struct{}
 
-// AllocDM allocates n bytes of device memory, at a device address that is a multiple of 1 <<
-// logAlign. Errors: ErrNotSupported; EINVAL for n below 1; ENOMEM if less than n bytes of
-// DeviceAttr.MaxDMSize are free.
-//
-// Implements: ibv_alloc_dm.
 func (c *Context) AllocDM(n int, logAlign uint32) (*DM, error) { return nil, ErrNotSupported }
-
-// Len returns the requested size in bytes, or -1 for imported memory.
-//
-// Extension.
-func (d *DM) Len() int { return 0 }
-
-// Write copies b into the device memory, starting at byte offset. Errors: EINVAL for a range
-// outside the memory.
-//
-// Implements: ibv_memcpy_to_dm.
-func (d *DM) Write(offset uint64, b []byte) error { return ErrNotSupported }
-
-// Read fills b from the device memory, starting at byte offset. Errors: as Write.
-//
-// Implements: ibv_memcpy_from_dm.
-func (d *DM) Read(offset uint64, b []byte) error { return ErrNotSupported }
-
-// RegDM registers n bytes of device memory, starting at byte offset. In work requests the region
-// starts at address 0, because RegDM adds AccessZeroBased. Errors: EINVAL for a range outside the
-// memory; ErrNotSupported.
-//
-// Implements: ibv_reg_dm_mr.
+func (d *DM) Len() int                                         { return 0 }
+func (d *DM) Write(offset uint64, b []byte) error              { return ErrNotSupported }
+func (d *DM) Read(offset uint64, b []byte) error               { return ErrNotSupported }
 func (p *PD) RegDM(d *DM, offset uint64, n int, access AccessFlags) (*MR, error) {
 	return nil, ErrNotSupported
 }
-
-// Close frees the memory. Imported memory stays allocated for its owner. Errors: ErrInUse while a
-// region of the memory is open.
-//
-// Implements: ibv_free_dm, ibv_unimport_dm.
-func (d *DM) Close() error { return ErrNotSupported }
-
-// CreateCQEx creates an extended completion queue. PollEx returns its completions with all selected
-// fields. Poll, PollSpin and [Turn.Run] work too, but return only the fields of WC. In all other
-// respects the queue is like one of CreateCQ. Errors: EINVAL for bad arguments; ErrNotSupported if
-// the device has no extended queues, or does not support the fields. Soft-RoCE supports only
-// WCFieldsStandard.
-//
-// Implements: ibv_create_cq_ex, ibv_cq_ex_to_cq.
+func (d *DM) Close() error                             { return ErrNotSupported }
 func (c *Context) CreateCQEx(init CQInit) (*CQ, error) { return nil, ErrNotSupported }
-
-// PollEx polls an extended queue again and again until the queue has a completion. The parameter
-// polls, from 1 to MaxPolls, limits the number of polls. All polls together need one crossing into
-// C. PollEx takes up to len(wc) completions and returns their number. Fewer than len(wc) means that
-// the queue is empty. PollEx does not allocate. Like PollSpin, it keeps the caller's thread and
-// yields every 2 ms. Errors: EINVAL if polls is out of range, and for a queue of CreateCQ;
-// ErrClosed.
-//
-// Implements: ibv_start_poll, ibv_next_poll, ibv_end_poll, ibv_wc_read_opcode,
-// ibv_wc_read_vendor_err, ibv_wc_read_byte_len, ibv_wc_read_imm_data, ibv_wc_read_invalidated_rkey,
-// ibv_wc_read_qp_num, ibv_wc_read_src_qp, ibv_wc_read_wc_flags, ibv_wc_read_slid, ibv_wc_read_sl,
-// ibv_wc_read_dlid_path_bits, ibv_wc_read_completion_ts, ibv_wc_read_completion_wallclock_ns,
-// ibv_wc_read_cvlan, ibv_wc_read_flow_tag, ibv_wc_read_tm_info.
 func (q *CQ) PollEx(wc []WCEx, polls int) (int, error) { return 0, ErrNotSupported }
-
-// Clock returns the device's clock, in the same ticks as [WCEx.Timestamp]. A millisecond has
-// DeviceAttr.HCACoreClock ticks. Errors: ErrNotSupported if the device has no clock to read.
-//
-// Implements: ibv_query_rt_values_ex.
-func (c *Context) Clock() (ticks uint64, err error) { return 0, ErrNotSupported }
+func (c *Context) Clock() (ticks uint64, err error)    { return 0, ErrNotSupported }
 
 // Flow is a rule that steers packets to a queue pair.
 type Flow struct{}
 
-// CreateFlow creates a rule that steers packets to the queue pair if they meet all conditions in
-// specs. The queue pair must be of type RAW_PACKET or UD. An action in specs tags, drops or counts
-// these packets. Conditions must be in the order of a packet's headers. The process needs
-// CAP_NET_RAW. Errors: ErrNotSupported; EPERM without CAP_NET_RAW; EINVAL for more than 255 specs,
-// and for conditions that the device does not support.
-//
-// Implements: ibv_create_flow.
 func (q *QP) CreateFlow(attr FlowAttr, specs []FlowSpec) (*Flow, error) { return nil, ErrNotSupported }
-
-// Close removes the rule.
-//
-// Implements: ibv_destroy_flow.
-func (f *Flow) Close() error { return ErrNotSupported }
-
-// ForkInit makes it safe to fork this process while memory is registered. Only kernels before 5.12
-// need ForkInit; on newer kernels it changes nothing. Call it before any other function of this
-// package, or set RDMAV_FORK_SAFE=1 in the environment. Errors: EINVAL after the first
-// registration, ENOSYS.
-//
-// Few Go programs need ForkInit. os/exec is safe without ForkInit, because the child of os/exec
-// shares the parent's memory until the child executes the other program. ForkInit is for processes
-// in which C code forks and both processes continue. The child then lacks all pages that contain
-// registered memory. Pages of Go's heap may be among them, so the child must not run Go code that
-// accesses such pages.
-//
-// Implements: ibv_fork_init.
-func ForkInit() error { return ErrNotSupported }
-
-// ForkInitialized reports whether it is safe to fork while memory is registered, and why.
-//
-// Implements: ibv_is_fork_initialized.
-func ForkInitialized() (ForkStatus, error) { return 0, ErrNotSupported }
-
-// CommandFD returns the context's descriptor for commands. Another process can receive the
-// descriptor over a Unix socket, and then import the context (ImportDevice). The context owns the
-// descriptor: do not close it.
-//
-// Extension.
-func (c *Context) CommandFD() (int, error) { return 0, ErrNotSupported }
-
-// Handle returns the domain's number in the kernel, for Context.ImportPD in another process.
-//
-// Extension.
-func (p *PD) Handle() uint32 { return 0 }
-
-// Handle returns the region's number in the kernel, for PD.ImportMR in another process.
-//
-// Extension.
-func (m *MR) Handle() uint32 { return 0 }
-
-// Handle returns the memory's number in the kernel, for Context.ImportDM in another process.
-//
-// Extension.
-func (d *DM) Handle() uint32 { return 0 }
-
-// ImportDevice imports the context of another process. fd is that context's CommandFD, as received
-// over a Unix socket. On success the returned context owns fd. Errors: ErrNotSupported if the
-// device's driver cannot import; EBADF and others if fd is not the descriptor of a device.
-//
-// Implements: ibv_import_device.
-func ImportDevice(fd int) (*Context, error) { return nil, ErrNotSupported }
-
-// ImportPD imports a protection domain. The parameter handle is the PD.Handle in the process that
-// the context comes from. Errors: ErrNotSupported.
-//
-// Implements: ibv_import_pd.
-func (c *Context) ImportPD(handle uint32) (*PD, error) { return nil, ErrNotSupported }
-
-// ImportMR imports a region of an imported domain. The parameter handle is the MR.Handle in the
-// other process. Addr and Len return 0, because the region's address and length are not known here.
-// The region's owner must pass them along with the handle. Errors: ErrNotSupported.
-//
-// Implements: ibv_import_mr.
-func (p *PD) ImportMR(handle uint32) (*MR, error) { return nil, ErrNotSupported }
-
-// ImportDM imports device memory. The parameter handle is the DM.Handle in the process that the
-// context comes from. Errors: ErrNotSupported.
-//
-// Implements: ibv_import_dm.
-func (c *Context) ImportDM(handle uint32) (*DM, error) { return nil, ErrNotSupported }
-
-// Libraries returns the files of libibverbs and librdmacm that this process has opened. If they are
-// not open yet, Libraries opens them. If they are linked into the program, it returns an empty
-// list. Errors: ErrNotSupported if they are not installed; the text names the packages. EMFILE or
-// ENFILE as for Devices.
-//
-// Extension.
-func Libraries() ([]Library, error) { return nil, ErrNotSupported }
-
-// Live returns the number of open objects by kind ("QP", "MR", ...), for leak checks in tests.
-// Contexts that librdmacm owns are not counted.
-//
-// Extension.
-func Live() map[string]int { return nil }
-
-// TraceLive turns the recording of stacks on or off. When it is on, the opening of each object
-// records a stack trace for LiveStacks.
-//
-// Extension.
-func TraceLive(on bool) {}
-
-// LiveStacks returns a text for every object that was opened while TraceLive was on and is still
-// open: the object's kind, and the stack trace of its opening.
-//
-// Extension.
-func LiveStacks() []string { return nil }
+func (f *Flow) Close() error                                            { return ErrNotSupported }
+func ForkInit() error                                                   { return ErrNotSupported }
+func ForkInitialized() (ForkStatus, error)                              { return 0, ErrNotSupported }
+func (c *Context) CommandFD() (int, error)                              { return 0, ErrNotSupported }
+func (p *PD) Handle() uint32                                            { return 0 }
+func (m *MR) Handle() uint32                                            { return 0 }
+func (d *DM) Handle() uint32                                            { return 0 }
+func ImportDevice(fd int) (*Context, error)                             { return nil, ErrNotSupported }
+func (c *Context) ImportPD(handle uint32) (*PD, error)                  { return nil, ErrNotSupported }
+func (p *PD) ImportMR(handle uint32) (*MR, error)                       { return nil, ErrNotSupported }
+func (c *Context) ImportDM(handle uint32) (*DM, error)                  { return nil, ErrNotSupported }
+func Libraries() ([]Library, error)                                     { return nil, ErrNotSupported }
+func Live() map[string]int                                              { return nil }
+func TraceLive(on bool)                                                 {}
+func LiveStacks() []string                                              { return nil }
 
 // MR is a registered memory region.
 type MR struct{}
 
-// RegMR registers buf and pins it until the region is closed; buf may be outside the Go heap.
-// Errors: EINVAL for an empty buf, and for remote write or atomic access without AccessLocalWrite;
-// ENOMEM, with the locked-memory limit in its text.
-//
-// Implements: ibv_reg_mr, ibv_reg_mr_iova2.
 func (p *PD) RegMR(buf []byte, access AccessFlags) (*MR, error) { return nil, ErrNotSupported }
-
-// RegMRIOVA registers buf as RegMR does, but under another address: in SGEs and for the peer the
-// region starts at iova, not at the address of buf. The two addresses must be equal modulo the page
-// size.
-//
-// Implements: ibv_reg_mr_iova.
 func (p *PD) RegMRIOVA(buf []byte, iova uint64, access AccessFlags) (*MR, error) {
 	return nil, ErrNotSupported
 }
-
-// RegDMABuf registers n bytes of the dmabuf fd, starting at offset. A dmabuf is for example memory
-// of a GPU. In work requests the region starts at the address iova, which must be equal to offset
-// modulo the page size. fd may be closed afterwards. Errors: EOPNOTSUPP if the driver does not
-// support dmabufs; EBADF or EINVAL if fd is not a dmabuf.
-//
-// Implements: ibv_reg_dmabuf_mr.
 func (p *PD) RegDMABuf(fd int, offset uint64, n int, iova uint64, access AccessFlags) (*MR, error) {
 	return nil, ErrNotSupported
 }
-
-// RegMRAddr registers n bytes at addr. The memory must not be allocated by Go; use mmap, C or
-// shared memory. It must stay mapped until the region is closed.
-//
-// Implements: ibv_reg_mr.
 func (p *PD) RegMRAddr(addr uintptr, n int, access AccessFlags) (*MR, error) {
 	return nil, ErrNotSupported
 }
-
-// LKey returns the local key, for SGE.LKey.
-//
-// Extension.
-func (m *MR) LKey() uint32 { return 0 }
-
-// RKey returns the remote key, for the peer's SendWR.RKey.
-//
-// Extension.
-func (m *MR) RKey() uint32 { return 0 }
-
-// Addr returns the address of the region's first byte, for SGE.Addr and the peer's
-// SendWR.RemoteAddr.
-//
-// Extension.
-func (m *MR) Addr() uint64 { return 0 }
-
-// Len returns the region's length in bytes.
-//
-// Extension.
-func (m *MR) Len() int { return 0 }
-
-// Close deregisters the region and unpins its memory. An imported region stays registered for its
-// owner. Before Close, wait for the completions of requests that use the region; otherwise they
-// fail or flush. Errors: EBUSY or EINVAL if the driver finds a memory window bound to the region;
-// the region then stays open.
-//
-// Implements: ibv_dereg_mr, ibv_unimport_mr.
-func (m *MR) Close() error { return ErrNotSupported }
-
-// Rereg changes the memory, the domain or the access rights of a registered region, or several of
-// them. It is faster than closing the region and registering another. The keys may change, so read
-// LKey and RKey again. During Rereg no other call and no work request may use the region, and no
-// window may be bound to it.
-//
-// After an error the region is unchanged, unless the device failed in the middle of the change. In
-// that case the error's text says that the region is lost. A lost region has keys of 0 and can only
-// be closed. Its old and its new memory stay pinned until then. Errors: EINVAL if change selects
-// nothing, if Buf is empty, for remote write or atomic access without AccessLocalWrite, for a
-// domain of another context, and for a region of RegDM, RegDMABuf, AllocNullMR or ImportMR;
-// ErrNotSupported.
-//
-// Implements: ibv_rereg_mr.
-func (m *MR) Rereg(change Rereg) error { return ErrNotSupported }
-
-// AllocNullMR creates a region without memory. Writes to it are dropped, and reads from it return
-// zeroes. A segment with the region's LKey may have any address and length. Errors:
-// ErrNotSupported.
-//
-// Implements: ibv_alloc_null_mr.
-func (p *PD) AllocNullMR() (*MR, error) { return nil, ErrNotSupported }
-
-// AdviseMR asks the device to fetch pages before they are used. sges are parts of regions that were
-// registered with AccessOnDemand in this domain. The regions work without this advice, too. Errors:
-// ErrNotSupported without on-demand paging; EINVAL without segments; EFAULT or ENOENT for a segment
-// that is not in a region of the domain, and for a page that is not mapped.
-//
-// Implements: ibv_advise_mr.
+func (m *MR) LKey() uint32                                                  { return 0 }
+func (m *MR) RKey() uint32                                                  { return 0 }
+func (m *MR) Addr() uint64                                                  { return 0 }
+func (m *MR) Len() int                                                      { return 0 }
+func (m *MR) Close() error                                                  { return ErrNotSupported }
+func (m *MR) Rereg(change Rereg) error                                      { return ErrNotSupported }
+func (p *PD) AllocNullMR() (*MR, error)                                     { return nil, ErrNotSupported }
 func (p *PD) AdviseMR(advice MRAdvice, flags AdviseFlags, sges []SGE) error { return ErrNotSupported }
+func (q *QP) AttachMulticast(group GID, lid uint16) error                   { return ErrNotSupported }
+func (q *QP) DetachMulticast(group GID, lid uint16) error                   { return ErrNotSupported }
 
-// AttachMulticast makes a datagram queue pair receive what is sent to a multicast group. The
-// parameter lid is the group's LID on InfiniBand, and 0 on RoCE. If the group is attached already,
-// nothing changes. While a group is attached, QP.Close returns EBUSY. Errors: EINVAL if the queue
-// pair is not UD, or if group is not multicast (ff00::/8, or 224.0.0.0/4 mapped into IPv6); ENOMEM
-// beyond DeviceAttr.MaxMcastGrp or MaxMcastQPAttach.
-//
-// Implements: ibv_attach_mcast.
-func (q *QP) AttachMulticast(group GID, lid uint16) error { return ErrNotSupported }
-
-// DetachMulticast undoes AttachMulticast with the same group and lid. Errors: EINVAL as
-// AttachMulticast, and if the group is not attached.
-//
-// Implements: ibv_detach_mcast.
-func (q *QP) DetachMulticast(group GID, lid uint16) error { return ErrNotSupported }
-
-// MW is a memory window: a separate remote key for a part of a region. Work requests grant and
-// revoke the key.
+// MW is a memory window: a separate remote key for a part of a region.
 type MW struct{}
 
-// AllocMW creates an unbound window. Errors: ErrNotSupported if the device has no windows of that
-// type.
-//
-// Implements: ibv_alloc_mw.
-func (p *PD) AllocMW(typ MWType) (*MW, error) { return nil, ErrNotSupported }
-
-// Type returns the window's type.
-//
-// Extension.
-func (w *MW) Type() MWType { return 0 }
-
-// RKey returns the key of the latest bind that was posted.
-//
-// Extension.
-func (w *MW) RKey() uint32 { return 0 }
-
-// Close frees the window and removes its binding.
-//
-// Implements: ibv_dealloc_mw.
-func (w *MW) Close() error { return ErrNotSupported }
-
-// BindMW posts a bind of a window to part of a region, and returns the window's new key. The peer
-// may use the key once the bind has completed. A bind with Length 0 removes the binding of a type 1
-// window. Its wr.MR may be nil if the window was bound before. A type 2 window must be invalidated
-// before it is bound again, by OpLocalInv or by the peer's OpSendWithInv. After a bind that was
-// flushed, soft-RoCE may refuse the window's next bind with WCMWBindErr; allocate another window
-// then.
-//
-// Errors: EINVAL for a range outside the region, and if the queue pair is not RC, UC or XRC_SEND,
-// or not in RTS, SQD, SQE or ERR; EPERM if the window, the region and the queue pair are not of one
-// protection domain.
-//
-// Implements: ibv_bind_mw, ibv_inc_rkey, ibv_post_send, ibv_wr_bind_mw.
+func (p *PD) AllocMW(typ MWType) (*MW, error)                   { return nil, ErrNotSupported }
+func (w *MW) Type() MWType                                      { return 0 }
+func (w *MW) RKey() uint32                                      { return 0 }
+func (w *MW) Close() error                                      { return ErrNotSupported }
 func (q *QP) BindMW(mw *MW, wr BindWR) (rkey uint32, err error) { return 0, ErrNotSupported }
 
-// PD is a protection domain. Queue pairs, regions, windows and address handles work together only
-// within one domain.
+// PD is a protection domain.
 type PD struct{}
 
-// AllocPD creates a protection domain.
-//
-// Implements: ibv_alloc_pd.
-func (c *Context) AllocPD() (*PD, error) { return nil, ErrNotSupported }
-
-// Context returns the domain's device context.
-//
-// Extension.
-func (p *PD) Context() *Context { return nil }
-
-// Close frees the domain. An imported domain stays allocated for its owner. Errors: ErrInUse while
-// an object of the domain is open: a queue pair, region, window, SRQ, WQ, address handle or parent
-// domain. A completion queue of a parent domain counts, too.
-//
-// Implements: ibv_dealloc_pd, ibv_unimport_pd.
-func (p *PD) Close() error { return ErrNotSupported }
-
-// QueryPKey returns one entry of a port's P_Key table, in host byte order.
-//
-// Implements: ibv_query_pkey.
-func (c *Context) QueryPKey(port uint8, index int) (uint16, error) { return 0, ErrNotSupported }
-
-// PKeyIndex returns the index of a P_Key in a port's table, for QPAttr.PKeyIndex. pkey is in host
-// byte order. Errors: ENOENT if the table does not contain pkey, or if there is no such port.
-//
-// Implements: ibv_get_pkey_index.
-func (c *Context) PKeyIndex(port uint8, pkey uint16) (int, error) { return 0, ErrNotSupported }
-
-// PostSend posts a batch of send work requests in order. Their segments are ranges of sges. n is
-// the number of accepted requests. If there is an error, wrs[n] was refused, and no later request
-// was posted. Both slices may be reused after the call. PostSend does not allocate.
-//
-// Errors: EINVAL, with the request's index, for segments outside sges, more segments than the queue
-// pair takes, an unsupported opcode (a UD queue pair takes only OpSend and OpSendWithImm), a closed
-// address handle, or a queue pair that is not in RTS, SQD, SQE or ERR; ENOMEM when the send queue
-// is full; ErrClosed.
-//
-// Implements: ibv_post_send, ibv_wr_start, ibv_wr_complete, ibv_wr_send, ibv_wr_send_imm,
-// ibv_wr_send_inv, ibv_wr_rdma_write, ibv_wr_rdma_write_imm, ibv_wr_rdma_read,
-// ibv_wr_atomic_cmp_swp, ibv_wr_atomic_fetch_add, ibv_wr_atomic_write, ibv_wr_local_inv,
-// ibv_wr_set_sge, ibv_wr_set_sge_list, ibv_wr_set_inline_data, ibv_wr_set_inline_data_list,
-// ibv_wr_set_ud_addr, ibv_wr_set_xrc_srqn, ibv_wr_send_tso.
-func (q *QP) PostSend(wrs []SendWR, sges []SGE) (n int, err error) { return 0, ErrNotSupported }
-
-// PostRecv posts a batch of receive work requests in order; see PostSend. The queue pair must not
-// be in RESET.
-//
-// Implements: ibv_post_recv.
-func (q *QP) PostRecv(wrs []RecvWR, sges []SGE) (n int, err error) { return 0, ErrNotSupported }
-
-// PostRecv posts a batch of receive work requests, shared by all queue pairs of the SRQ; see
-// QP.PostSend.
-//
-// Implements: ibv_post_srq_recv.
+func (c *Context) AllocPD() (*PD, error)                            { return nil, ErrNotSupported }
+func (p *PD) Context() *Context                                     { return nil }
+func (p *PD) Close() error                                          { return ErrNotSupported }
+func (c *Context) QueryPKey(port uint8, index int) (uint16, error)  { return 0, ErrNotSupported }
+func (c *Context) PKeyIndex(port uint8, pkey uint16) (int, error)   { return 0, ErrNotSupported }
+func (q *QP) PostSend(wrs []SendWR, sges []SGE) (n int, err error)  { return 0, ErrNotSupported }
+func (q *QP) PostRecv(wrs []RecvWR, sges []SGE) (n int, err error)  { return 0, ErrNotSupported }
 func (s *SRQ) PostRecv(wrs []RecvWR, sges []SGE) (n int, err error) { return 0, ErrNotSupported }
 
 // QP is a queue pair.
 type QP struct{}
 
-// CreateQP creates a queue pair in the RESET state. The completion queues, the SRQ and the domain
-// must be of one device context. With SendOps it creates an extended queue pair. Errors:
-// ErrNotSupported if the device has no extended queue pairs, or does not support the operations.
-//
-// Implements: ibv_create_qp, ibv_create_qp_ex, ibv_qp_to_qp_ex.
-func (p *PD) CreateQP(init QPInit) (*QP, error) { return nil, ErrNotSupported }
-
-// Num returns the queue pair number.
-//
-// Extension.
-func (q *QP) Num() uint32 { return 0 }
-
-// Type returns the transport service.
-//
-// Extension.
-func (q *QP) Type() QPType { return 0 }
-
-// Cap returns the sizes that the device granted, which are at least the requested sizes. One
-// exception: MaxSendSGE of an extended queue pair on soft-RoCE is at most 1. With an SRQ, the
-// receive sizes have no meaning.
-//
-// Extension.
-func (q *QP) Cap() QPCap { return QPCap{} }
-
-// Modify changes the attributes that mask selects. Errors: EINVAL if the state does not allow the
-// transition, or if an attribute that the transition needs is missing. The text names the state,
-// and what to do.
-//
-// Implements: ibv_modify_qp.
-func (q *QP) Modify(attr QPAttr, mask QPAttrMask) error { return ErrNotSupported }
-
-// Query returns all attributes, including the current state of the queue pair in the device.
-//
-// Implements: ibv_query_qp.
-func (q *QP) Query() (QPAttr, error) { return QPAttr{}, ErrNotSupported }
-
-// State returns the current state of the queue pair in the device. Errors may have changed the
-// state since Modify.
-//
-// Implements: ibv_query_qp.
-func (q *QP) State() (QPState, error) { return 0, ErrNotSupported }
-
-// ToInit moves the queue pair from RESET to INIT. It sets the port, the access rights of peers, and
-// P_Key index 0. Once the queue pair is in INIT, receives can be posted.
-//
-// Implements: ibv_modify_qp.
+func (p *PD) CreateQP(init QPInit) (*QP, error)           { return nil, ErrNotSupported }
+func (q *QP) Num() uint32                                 { return 0 }
+func (q *QP) Type() QPType                                { return 0 }
+func (q *QP) Cap() QPCap                                  { return QPCap{} }
+func (q *QP) Modify(attr QPAttr, mask QPAttrMask) error   { return ErrNotSupported }
+func (q *QP) Query() (QPAttr, error)                      { return QPAttr{}, ErrNotSupported }
+func (q *QP) State() (QPState, error)                     { return 0, ErrNotSupported }
 func (q *QP) ToInit(port uint8, access AccessFlags) error { return ErrNotSupported }
-
-// ToRTR moves the queue pair from INIT to RTR. It uses these fields of attr: AH, PathMTU, DestQPNum
-// and RQPSN for RC, UC, XRC_SEND and XRC_RECV; MaxDestRDAtomic and MinRNRTimer for RC and XRC_RECV.
-// For UD and RAW_PACKET it uses no fields.
-//
-// Implements: ibv_modify_qp.
-func (q *QP) ToRTR(attr QPAttr) error { return ErrNotSupported }
-
-// ToRTS moves the queue pair from RTR to RTS. It uses these fields of attr: SQPSN for all types but
-// RAW_PACKET; Timeout for RC, XRC_SEND and XRC_RECV; RetryCnt, RNRRetry and MaxRDAtomic for RC and
-// XRC_SEND.
-//
-// Implements: ibv_modify_qp.
-func (q *QP) ToRTS(attr QPAttr) error { return ErrNotSupported }
-
-// ToError moves the queue pair to ERR. Posted requests complete, mostly with WCWRFlushErr. ToError
-// is not allowed in RESET.
-//
-// Implements: ibv_modify_qp.
-func (q *QP) ToError() error { return ErrNotSupported }
-
-// ToReset moves the queue pair to RESET. Posted requests are dropped without completions.
-//
-// Implements: ibv_modify_qp.
-func (q *QP) ToReset() error { return ErrNotSupported }
-
-// Close destroys the queue pair. Posted work requests are dropped. Completions that have not been
-// polled may be lost. Errors: ErrInUse while a flow of the queue pair is open; EBUSY while the
-// queue pair is attached to a multicast group.
-//
-// Implements: ibv_destroy_qp, rdma_destroy_qp.
-func (q *QP) Close() error { return ErrNotSupported }
-
-// SetECE requests enhanced connection establishment options, and returns the options that the
-// device accepted. Call it before ToRTR, because the options take effect at the next transitions.
-// Pass the options that both ends have agreed on (CMID.RemoteECE). Errors: ErrNotSupported for
-// VendorID 0, and if the driver has no ECE options; EINVAL for options that the driver does not
-// know.
-//
-// Implements: ibv_set_ece.
-func (q *QP) SetECE(e ECE) (accepted ECE, err error) { return ECE{}, ErrNotSupported }
-
-// QueryECE returns the ECE options that the device supports. After SetECE it returns the options
-// that the device accepted. Errors: ErrNotSupported if the driver has no ECE options.
-//
-// Implements: ibv_query_ece.
-func (q *QP) QueryECE() (ECE, error) { return ECE{}, ErrNotSupported }
-
-// DataInOrder reports whether the bytes of a message are written to the receiver's memory in order,
-// if the message is sent with op. A program that sees the last byte may then read the others.
-// DataInOrder returns false if the driver does not know. Errors: ErrNotSupported with libraries
-// before rdma-core 36.
-//
-// Implements: ibv_query_qp_data_in_order.
-func (q *QP) DataInOrder(op WROpcode) (bool, error) { return false, ErrNotSupported }
-
-// SetRateLimit limits the speed at which the queue pair sends from now on. Errors: ErrNotSupported
-// if the device has no rate limits; EINVAL for a speed below DeviceAttr.RateLimitMin or above
-// RateLimitMax, and if the queue pair is not in RTS.
-//
-// Implements: ibv_modify_qp_rate_limit.
-func (q *QP) SetRateLimit(l RateLimit) error { return ErrNotSupported }
-
-// ResolveEthernet returns the Ethernet address and the VLAN of the destination attr.DGID on RoCE.
-// The source is the GID with index attr.SGIDIndex of port attr.Port. vlan is -1 if there is no
-// VLAN. The answer comes from the kernel's neighbour table. If the kernel must ask the network
-// first, the call blocks for up to 3 s. Errors: EHOSTUNREACH if no host answers; EINVAL if the
-// source GID has no network device.
-//
-// Implements: ibv_resolve_eth_l2_from_gid.
+func (q *QP) ToRTR(attr QPAttr) error                     { return ErrNotSupported }
+func (q *QP) ToRTS(attr QPAttr) error                     { return ErrNotSupported }
+func (q *QP) ToError() error                              { return ErrNotSupported }
+func (q *QP) ToReset() error                              { return ErrNotSupported }
+func (q *QP) Close() error                                { return ErrNotSupported }
+func (q *QP) SetECE(e ECE) (accepted ECE, err error)      { return ECE{}, ErrNotSupported }
+func (q *QP) QueryECE() (ECE, error)                      { return ECE{}, ErrNotSupported }
+func (q *QP) DataInOrder(op WROpcode) (bool, error)       { return false, ErrNotSupported }
+func (q *QP) SetRateLimit(l RateLimit) error              { return ErrNotSupported }
 func (c *Context) ResolveEthernet(attr AHAttr) (mac net.HardwareAddr, vlan int, err error) {
 	return net.HardwareAddr{}, 0, ErrNotSupported
 }
@@ -1065,222 +238,51 @@ func (c *Context) ResolveEthernet(attr AHAttr) (mac net.HardwareAddr, vlan int, 
 // SRQ is a shared receive queue.
 type SRQ struct{}
 
-// CreateSRQ creates a shared receive queue. Errors: EINVAL for sizes of 0 or beyond
-// DeviceAttr.MaxSRQWR and MaxSRQSGE; ErrNotSupported with SRQInit.XRCD on a device without XRC.
-//
-// Implements: ibv_create_srq, ibv_create_srq_ex.
 func (p *PD) CreateSRQ(init SRQInit) (*SRQ, error) { return nil, ErrNotSupported }
+func (s *SRQ) Num() (uint32, error)                { return 0, ErrNotSupported }
+func (s *SRQ) Resize(maxWR uint32) error           { return ErrNotSupported }
+func (s *SRQ) SetLimit(limit uint32) error         { return ErrNotSupported }
+func (s *SRQ) Query() (SRQAttr, error)             { return SRQAttr{}, ErrNotSupported }
+func (s *SRQ) Close() error                        { return ErrNotSupported }
 
-// Num returns the queue's number. Senders of extended reliable connections set SendWR.RemoteQPN to
-// this number. Errors: ErrNotSupported on a device without XRC.
-//
-// Implements: ibv_get_srq_num.
-func (s *SRQ) Num() (uint32, error) { return 0, ErrNotSupported }
-
-// Resize changes the capacity in receives. Errors: EINVAL if more than maxWR receives are posted;
-// ErrNotSupported if the device cannot resize.
-//
-// Implements: ibv_modify_srq.
-func (s *SRQ) Resize(maxWR uint32) error { return ErrNotSupported }
-
-// SetLimit arms one AsyncSRQLimitReached event, which comes when fewer than limit receives are
-// left. A limit of 0 disarms the event. If fewer than limit receives are left already, some devices
-// report the event at once and others do not.
-//
-// Implements: ibv_modify_srq.
-func (s *SRQ) SetLimit(limit uint32) error { return ErrNotSupported }
-
-// Query returns the granted sizes and the current limit.
-//
-// Implements: ibv_query_srq.
-func (s *SRQ) Query() (SRQAttr, error) { return SRQAttr{}, ErrNotSupported }
-
-// Close destroys the queue. Errors: ErrInUse while a queue pair uses it.
-//
-// Implements: ibv_destroy_srq.
-func (s *SRQ) Close() error { return ErrNotSupported }
-
-// TD is a thread domain. The driver does not lock the queues that belong to a thread domain, so the
-// caller must make sure that only one thread at a time uses such a queue. Queues that are created
-// in a parent domain ([PD.AllocParentDomain]) belong to the thread domain of the parent domain.
+// TD is a thread domain.
 type TD struct{}
 
-// AllocTD creates a thread domain. A device has few thread domains; mlx5 devices have some
-// hundreds. Errors: ErrNotSupported if the device has no thread domains.
-//
-// Implements: ibv_alloc_td.
-func (c *Context) AllocTD() (*TD, error) { return nil, ErrNotSupported }
-
-// Close frees the thread domain. Errors: ErrInUse while a parent domain with this thread domain is
-// open.
-//
-// Implements: ibv_dealloc_td.
-func (t *TD) Close() error { return ErrNotSupported }
-
-// AllocParentDomain creates a parent domain, which is p with a thread domain. Queues that are
-// created in the parent domain belong to td. The parent domain can replace p in all calls, and its
-// queue pairs can use p's regions. p and td cannot be closed while the parent domain is open.
-//
-// The caller must serialize all calls on a queue pair that is created in the parent domain, for
-// sends and receives together: PostSend, PostRecv, BindMW, Query, Modify, methods that call Modify
-// (such as ToRTS), and the Run of a [Turn] with posts to the queue pair. The caller must also
-// serialize all calls on an SRQ or a WQ that is created in the parent domain. Two calls at once may
-// damage the queue. Only Close remains safe for concurrent use. The race detector (go test -race)
-// reports two posts without synchronization.
-//
-// Errors: EINVAL if p is a parent domain, or if td is of another device context.
-//
-// Implements: ibv_alloc_parent_domain.
+func (c *Context) AllocTD() (*TD, error)            { return nil, ErrNotSupported }
+func (t *TD) Close() error                          { return ErrNotSupported }
 func (p *PD) AllocParentDomain(td *TD) (*PD, error) { return nil, ErrNotSupported }
 
-// Turn is a list of posts to any number of queues. One crossing into C runs all of them together
-// with a poll. A Turn is for a loop over many connections with few operations on each. Without a
-// Turn such a loop pays one crossing for each post. The zero value is empty. A Turn is not safe for
-// concurrent use; the queues are.
-//
-//	var t cverbs.Turn
-//	for {
-//		n, err := t.Run(cq, wcs, polls)
-//		... // err, and t.Refused
-//		for _, wc := range wcs[:n] { // each may lead to posts
-//			t.PostRecv(qp, recvs, sges)
-//			t.PostSend(qp, sends, sges)
-//		}
-//	}
-//
-// Extension.
+// Turn is a list of posts to any number of queues.
 type Turn struct{}
 
-// PostSend adds a post to q; see [QP.PostSend]. The caller must not change either slice until Run
-// has returned.
-//
-// Extension.
-func (t *Turn) PostSend(q *QP, wrs []SendWR, sges []SGE) {}
-
-// PostRecv adds a post to q; see [QP.PostRecv], and PostSend for the slices.
-//
-// Extension.
-func (t *Turn) PostRecv(q *QP, wrs []RecvWR, sges []SGE) {}
-
-// PostSRQRecv adds a post to a shared receive queue; see [SRQ.PostRecv]. The slices must remain
-// unchanged as long as those of PostSend.
-//
-// Extension.
-func (t *Turn) PostSRQRecv(q *SRQ, wrs []RecvWR, sges []SGE) {}
-
-// Reset removes all posts, their results, and the references to their slices. Adding the first post
-// after Run also resets the turn.
-//
-// Extension.
-func (t *Turn) Reset() {}
-
-// Len returns the number of posts added.
-//
-// Extension.
-func (t *Turn) Len() int { return 0 }
-
-// Run runs all posts in the order in which they were added. A post that is refused does not stop
-// the posts after it. Then Run polls cq as [CQ.PollSpin] does. If wc is empty, Run does not poll,
-// and cq may be nil. A second Run without new posts only polls. n and err are the results of the
-// poll. [Turn.Refused] and [Turn.Posted] return the results of the posts. Run does not allocate.
-//
-// Extension.
+func (t *Turn) PostSend(q *QP, wrs []SendWR, sges []SGE)          {}
+func (t *Turn) PostRecv(q *QP, wrs []RecvWR, sges []SGE)          {}
+func (t *Turn) PostSRQRecv(q *SRQ, wrs []RecvWR, sges []SGE)      {}
+func (t *Turn) Reset()                                            {}
+func (t *Turn) Len() int                                          { return 0 }
 func (t *Turn) Run(cq *CQ, wc []WC, polls int) (n int, err error) { return 0, ErrNotSupported }
+func (t *Turn) Refused() int                                      { return 0 }
+func (t *Turn) Posted(i int) (n int, err error)                   { return 0, ErrNotSupported }
 
-// Refused returns how many posts of the last Run were refused, in whole or in part. If none were
-// refused, as is usual, Posted need not be called.
-//
-// Extension.
-func (t *Turn) Refused() int { return 0 }
-
-// Posted returns the result of post i of the last Run, where 0 is the post that was added first.
-// The result is what the post alone would have returned. For a refused post, Posted reads the
-// requests, so do not change their slice before Posted returns. Errors: EINVAL if there is no post
-// i, or before Run.
-//
-// Extension.
-func (t *Turn) Posted(i int) (n int, err error) { return 0, ErrNotSupported }
-
-// WQ is a receive queue that is not part of a queue pair. Several WQs in a table (IndTable) receive
-// the packets of one queue pair, and each of them receives the packets of some connections. That
-// spreads the work over processors (receive side scaling).
+// WQ is a receive queue that is not part of a queue pair.
 type WQ struct{}
 
-// CreateWQ creates a receive queue in the RESET state. Move it to WQStateReady with Modify. Errors:
-// ErrNotSupported; EINVAL for sizes of 0 or beyond the device's limits.
-//
-// Implements: ibv_create_wq.
-func (p *PD) CreateWQ(init WQInit) (*WQ, error) { return nil, ErrNotSupported }
-
-// Num returns the queue's number.
-//
-// Extension.
-func (w *WQ) Num() uint32 { return 0 }
-
-// Modify changes the state or the flags, as attr.Mask selects. The state can change from RESET to
-// RDY, from RDY to ERR, and from RDY or ERR to RESET. Errors: EINVAL if the current state does not
-// allow the change.
-//
-// Implements: ibv_modify_wq.
-func (w *WQ) Modify(attr WQAttr) error { return ErrNotSupported }
-
-// PostRecv posts a batch of receive work requests; see QP.PostSend. Errors: EINVAL if the queue is
-// in RESET.
-//
-// Implements: ibv_post_wq_recv.
+func (p *PD) CreateWQ(init WQInit) (*WQ, error)                    { return nil, ErrNotSupported }
+func (w *WQ) Num() uint32                                          { return 0 }
+func (w *WQ) Modify(attr WQAttr) error                             { return ErrNotSupported }
 func (w *WQ) PostRecv(wrs []RecvWR, sges []SGE) (n int, err error) { return 0, ErrNotSupported }
-
-// Close destroys the queue. Errors: ErrInUse while a table contains it.
-//
-// Implements: ibv_destroy_wq.
-func (w *WQ) Close() error { return ErrNotSupported }
+func (w *WQ) Close() error                                         { return ErrNotSupported }
 
 // IndTable is a table of receive queues: the hash of a packet chooses an entry.
 type IndTable struct{}
 
-// CreateIndTable creates a table with these queues as entries, for QPInit.RSS. The number of queues
-// must be a power of two; the same queue may be several entries. Errors: ErrNotSupported; EINVAL if
-// the number is not a power of two, or is above DeviceAttr.MaxIndTableSize.
-//
-// Implements: ibv_create_rwq_ind_table.
 func (c *Context) CreateIndTable(queues []*WQ) (*IndTable, error) { return nil, ErrNotSupported }
+func (t *IndTable) Close() error                                  { return ErrNotSupported }
 
-// Close destroys the table. Errors: ErrInUse while a queue pair uses it.
-//
-// Implements: ibv_destroy_rwq_ind_table.
-func (t *IndTable) Close() error { return ErrNotSupported }
-
-// XRCD is a domain of extended reliable connections (XRC). A queue pair of one process can deliver
-// into the shared receive queues of all processes that have opened the same domain. So a sender
-// needs one queue pair for each host, not for each process.
+// XRCD is a domain of extended reliable connections (XRC).
 type XRCD struct{}
 
-// OpenXRCD opens the domain that belongs to the file of the descriptor fd. fd may be closed
-// afterwards. The flags are those of package os. With O_CREATE the domain is created if it does not
-// exist. With O_CREATE and O_EXCL it must not exist. If fd is -1 the domain is new and belongs to
-// this process alone; flags must then contain O_CREATE. Errors: ErrNotSupported; ENOENT if the
-// domain does not exist and flags lack O_CREATE; EEXIST if the domain exists and flags contain
-// O_EXCL.
-//
-// Implements: ibv_open_xrcd.
 func (c *Context) OpenXRCD(fd, flags int) (*XRCD, error) { return nil, ErrNotSupported }
-
-// Close closes the domain in this process. Errors: ErrInUse while a queue pair or a shared receive
-// queue of the domain is open.
-//
-// Implements: ibv_close_xrcd.
-func (x *XRCD) Close() error { return ErrNotSupported }
-
-// CreateQP creates the receiving end of extended reliable connections (QPTypeXRCRecv), in the RESET
-// state. The queue pair has no queues of its own. Each message names a shared receive queue by its
-// number (SRQ.Num). This queue must have been created with SRQInit.XRCD and SRQInit.CQ. The kernel
-// keeps the queue pair until all processes have closed it. Errors: ErrNotSupported.
-//
-// Implements: ibv_create_qp_ex.
-func (x *XRCD) CreateQP() (*QP, error) { return nil, ErrNotSupported }
-
-// OpenQP opens the receiving end with the number num, which another process has created in the same
-// domain. Errors: ErrNotSupported; ENOENT or EINVAL if there is no such queue pair.
-//
-// Implements: ibv_open_qp.
-func (x *XRCD) OpenQP(num uint32) (*QP, error) { return nil, ErrNotSupported }
+func (x *XRCD) Close() error                             { return ErrNotSupported }
+func (x *XRCD) CreateQP() (*QP, error)                   { return nil, ErrNotSupported }
+func (x *XRCD) OpenQP(num uint32) (*QP, error)           { return nil, ErrNotSupported }

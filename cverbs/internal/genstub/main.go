@@ -1,6 +1,6 @@
-// Command genstub writes cverbs/stub.go, which has the exported API of the linux && cgo build with
-// the same documentation. In stub.go every constructor and method returns ErrNotSupported. go
-// generate runs genstub.
+// Command genstub writes cverbs/stub.go, which has the exported API of the linux && cgo build. In
+// stub.go every constructor and method returns ErrNotSupported. Its only comments are the first
+// sentences of the types' documentation. go generate runs genstub.
 package main
 
 import (
@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"go/ast"
 	"go/build/constraint"
+	"go/doc"
 	"go/format"
 	"go/parser"
 	"go/printer"
@@ -128,8 +129,7 @@ func (g *generator) spec(d *ast.GenDecl, s ast.Spec) error {
 				}
 			}
 		}
-		g.doc(d.Doc)
-		fmt.Fprintf(&g.body, "type %s struct{}\n", s.Name)
+		fmt.Fprintf(&g.body, "\n// %s\ntype %s struct{}\n\n", new(doc.Package).Synopsis(d.Doc.Text()), s.Name)
 	case *ast.ValueSpec:
 		for _, n := range s.Names {
 			if n.IsExported() {
@@ -165,7 +165,6 @@ func (g *generator) fun(f *ast.File, d *ast.FuncDecl) error {
 			}
 		}
 	}
-	g.doc(d.Doc)
 	sig := &ast.FuncDecl{Recv: d.Recv, Name: d.Name, Type: d.Type}
 	if err := printer.Fprint(&g.body, g.fset, sig); err != nil {
 		return err
@@ -176,16 +175,6 @@ func (g *generator) fun(f *ast.File, d *ast.FuncDecl) error {
 		fmt.Fprintf(&g.body, " { return %s }\n", strings.Join(zeros, ", "))
 	}
 	return nil
-}
-
-func (g *generator) doc(c *ast.CommentGroup) {
-	g.body.WriteString("\n")
-	if c == nil {
-		return
-	}
-	for _, l := range c.List {
-		g.body.WriteString(l.Text + "\n")
-	}
 }
 
 func (g *generator) zero(t ast.Expr) (string, error) {
