@@ -20,9 +20,9 @@ var outcomes = map[string]int{result.Same: statusOK, result.Better: statusOK, re
 func (a *app) compare() *cobra.Command {
 	c := &cobra.Command{
 		Use: "compare OLD NEW", Short: "compare two JSON documents",
-		Long: "Compare the medians of two JSON documents, case by case; of two meshes, pair by pair. " +
-			"A figure is worse if it is worse by more than the threshold wherever in its 95% interval the true value is; " +
-			"an interval needs 6 runs of the case in each document (--repeat 6). " +
+		Long: "Compare two JSON documents, case by case; of two meshes, pair by pair. " +
+			"A figure is worse if every change in the 95% interval of the change is worse by more than the threshold; " +
+			"an interval needs 4 runs of the case in each document (--repeat 4). " +
 			"Status 0: nothing is worse. 3: a figure is worse. 4: a figure is undecided. 5: a case of OLD is missing in NEW. " +
 			"The first of 3, 5 and 4 that applies counts.",
 		Example: "  datperf client HOST --repeat 10 --json monday.json\n" +
@@ -31,7 +31,7 @@ func (a *app) compare() *cobra.Command {
 	f := c.Flags()
 	text := f.String("threshold", "5%", "`change` that counts, in percent of the old figure")
 	noiseText := f.String("noise", "0%",
-		"figures of fewer than 6 runs vary by this `percentage` to both sides from run to run; 0: they are undecided")
+		"figures of fewer than 4 runs vary by this `percentage` to both sides from run to run; 0: they are undecided")
 	file := f.String("json", "", "the comparison as a JSON document, to this `file`, or - for standard output")
 	c.RunE = func(_ *cobra.Command, args []string) error {
 		threshold, err := percentage("threshold", *text, 1000)

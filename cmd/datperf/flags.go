@@ -48,8 +48,8 @@ func (p *planFlags) register(c *cobra.Command) {
 		f.BoolVar(&p.base.Verify, "verify", false, "compare every byte of the payload (it costs time)")
 	})
 	addFlags(c, "How long", func(f *pflag.FlagSet) {
-		f.Int64VarP(&p.base.Iters, "iters", "n", 0, "`operations` to measure (default 1000 for lat, 5000 for bw)")
-		f.VarP((*seconds)(&p.duration), "duration", "D", "`time` to measure instead: 10s, 1m, or a number of seconds")
+		f.Int64VarP(&p.base.Iters, "iters", "n", 0, "`operations` to measure, instead of a time")
+		f.VarP((*seconds)(&p.duration), "duration", "D", "`time` to measure: 10s, 1m, or a number of seconds (default 1s)")
 		f.Int64Var(&p.base.Warmup, "warmup", d.Warmup, "`operations` before the measurement "+
 			"(default 100 for lat, one depth for bw; at most a quarter of --iters)")
 		f.IntVar(&p.repeats, "repeat", 1, "`runs` of each case")
@@ -102,7 +102,7 @@ func (p *planFlags) register(c *cobra.Command) {
 // be, and what applies if the flag is not given.
 var given = map[string]struct{ least, without string }{
 	"iters":     {"must be at least 1", defaultText},
-	"duration":  {"must be more than 0", "without the flag --iters counts"},
+	"duration":  {"must be more than 0", defaultText},
 	"rx-depth":  {"must be at least 1", defaultText},
 	"signal":    {"must be at least 1", defaultText},
 	"buffers":   {"must be at least 1", defaultText},

@@ -125,8 +125,11 @@ func (p *perftestFlags) plan(test, mode string) (engine.Plan, error) {
 	if mode == result.Bandwidth {
 		c.Depth, c.RxDepth, c.Batch = p.tx, p.rx, p.list
 	}
-	if c.Iters == 0 && c.Duration == 0 && test != result.Write {
+	if c.Iters == 0 && c.Duration == 0 {
 		c.Iters = 1000
+		if test == result.Write && mode == result.Bandwidth {
+			c.Iters = 5000
+		}
 	}
 	text := p.size
 	if p.all {

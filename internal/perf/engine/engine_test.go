@@ -48,7 +48,7 @@ func onEach(t *testing.T, test func(t *testing.T, device string, base result.Cas
 			}
 			t.Run(device+"/"+layer, func(t *testing.T) {
 				c := result.Default()
-				c.Layer = layer
+				c.Layer, c.Iters = layer, 1000
 				test(t, device, c)
 			})
 		}

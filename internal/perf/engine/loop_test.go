@@ -87,7 +87,7 @@ func TestDuration(t *testing.T) {
 		for _, mode := range result.Modes {
 			for i, test := range []string{result.Send, result.Write, result.Read, result.FetchAdd} {
 				c := base
-				c.Test, c.Mode, c.Size = test, mode, 64
+				c.Test, c.Mode, c.Size, c.Iters = test, mode, 64, 0
 				c.Duration, c.Interval = result.Seconds(200*time.Millisecond), result.Seconds(20*time.Millisecond)
 				c.Verify = i%2 == 0                       // with it every request is signalled
 				if i%2 == 1 && mode == result.Bandwidth { // what is unsignalled at the end must complete all the same

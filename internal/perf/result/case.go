@@ -142,10 +142,7 @@ func (c *Case) Complete() {
 	}
 	c.Signal = min(c.Signal, int(c.mostSignal()))
 	if c.Iters == 0 && c.Duration == 0 {
-		c.Iters = 1000
-		if c.Mode == Bandwidth {
-			c.Iters = 5000
-		}
+		c.Duration = usualDuration
 	}
 	if c.Warmup < 0 {
 		c.Warmup = 100
@@ -157,6 +154,10 @@ func (c *Case) Complete() {
 		}
 	}
 }
+
+// usualDuration is how long a run measures by default. It is long enough for hundreds of thousands
+// of operations of a NIC, and for compare.
+const usualDuration = Seconds(time.Second)
 
 // usualDepth returns the default of Depth in a bandwidth run.
 func (c *Case) usualDepth() int { return max(128, min(c.Batch*2, maxDepth)) }

@@ -36,7 +36,7 @@ type Change struct {
 	Metric  string   `json:"metric"`
 	Old     Estimate `json:"old"`
 	New     Estimate `json:"new"`
-	Percent float64  `json:"change_percent"`               // from the old median to the new one; see Known
+	Percent float64  `json:"change_percent"`               // median over all pairs of an old and a new run
 	Least   float64  `json:"change_percent_low,omitempty"` // the true change is between Least and Most
 	Most    float64  `json:"change_percent_high,omitempty"`
 	Verdict string   `json:"verdict"`
@@ -71,7 +71,7 @@ func (c *Comparison) Count(verdict string) (n int) {
 // between one pair.
 type group struct {
 	groupKey
-	summary map[string]Summary
+	summary map[string]sample
 	failed  string // why the pair has no run; empty if it has one
 }
 
@@ -94,13 +94,13 @@ func (d *Document) groups() (all []*group, index map[groupKey]*group) {
 	of := func(k groupKey) *group {
 		g := index[k]
 		if g == nil {
-			g = &group{groupKey: k, summary: map[string]Summary{}}
+			g = &group{groupKey: k, summary: map[string]sample{}}
 			index[k] = g
 			all = append(all, g)
 		}
 		return g
 	}
-	for _, s := range Summarize(d.Runs) {
+	for _, s := range samplesOf(d.Runs) {
 		of(groupKey{c: s.Case.Key()}).summary[s.Metric] = s
 	}
 	if d.Mesh == nil {
@@ -115,7 +115,7 @@ func (d *Document) groups() (all []*group, index map[groupKey]*group) {
 				g.failed = p.Error
 				continue
 			}
-			for _, s := range Summarize([]Run{*p.Run}) {
+			for _, s := range samplesOf([]Run{*p.Run}) {
 				g.summary[s.Metric] = s
 			}
 		}
@@ -123,11 +123,11 @@ func (d *Document) groups() (all []*group, index map[groupKey]*group) {
 	return all, index
 }
 
-// Compare compares the medians of two documents, case by case and pair by pair. Each median has an
-// interval. If there are at least 6 runs, the interval is computed from them. With fewer runs it is
-// the median plus and minus noise, a percentage. If noise is 0 and there are fewer than 6 runs, the
-// interval is unknown. A figure is better or worse only if even the smallest change from a value of
-// the old interval to a value of the new interval exceeds threshold, a percentage.
+// Compare compares two documents, case by case and pair by pair. The change of a figure is the
+// median over all pairs of an old and a new run, and has an interval that contains the true change
+// with 95% confidence. It takes 4 runs in each document. With fewer runs each figure is known plus
+// and minus noise, a percentage; if noise is 0, the interval is unknown. A figure is better or
+// worse only if every change in the interval exceeds threshold, a percentage.
 func Compare(before, after *Document, threshold, noise float64) Comparison {
 	c := Comparison{Schema: ComparisonSchema, Threshold: threshold, Changes: []Change{}, Missing: []string{},
 		Added: []string{}}
@@ -175,19 +175,15 @@ func (c *Comparison) compare(was, is *group, noise float64) {
 		}
 		ch := Change{From: was.from, To: was.to, Case: is.c, Name: was.name(), Metric: m.Name, Verdict: Undecided,
 			Old: past.estimate(noise), New: now.estimate(noise)}
-		if ch.Known() {
-			ch.Percent = percent(ch.New.Median, ch.Old.Median)
-		}
 		switch {
 		case !has:
 			ch.Why = "the new document has too few samples for it"
-		case past.Short || now.Short:
-			ch.Why = fmt.Sprintf("measured for less than %v", time.Duration(TooShort))
-		case past.Median <= 0:
-			ch.Why = "the old figure is 0"
-		}
-		if ch.Why == "" {
-			ch.judge(m, c.Threshold)
+		case past.values[0] <= 0:
+			ch.Why = "an old figure is 0"
+		default:
+			if ch.judge(m, past.values, now.values, c.Threshold, noise); past.Short || now.Short {
+				ch.Verdict, ch.Why = Undecided, fmt.Sprintf("measured for less than %v", time.Duration(TooShort))
+			}
 		}
 		c.Changes = append(c.Changes, ch)
 	}
@@ -201,20 +197,26 @@ func (s *Summary) estimate(noise float64) Estimate {
 	return e
 }
 
-// percent returns the change from past to now in percent of past.
-func percent(now, past float64) float64 { return (now - past) / past * 100 }
+// percent returns the change by a factor, in percent.
+func percent(factor float64) float64 { return (factor - 1) * 100 }
 
-// judge sets the verdict of the change. If the verdict is Undecided, it sets Why.
-func (ch *Change) judge(m *Metric, threshold float64) {
-	if !ch.Old.known() || !ch.New.known() || ch.Old.Low <= 0 {
-		advice := "measure with --repeat 6 or more, or give --noise"
+// judge sets the change and its verdict. If the verdict is Undecided, it sets Why.
+func (ch *Change) judge(m *Metric, before, after []float64, threshold, noise float64) {
+	factor, low, high, ok := ratio(before, after)
+	ch.Percent = percent(factor)
+	if !ok && noise > 0 {
+		wide := (1 + noise/100) / (1 - noise/100)
+		low, high, ok = factor/wide, factor*wide, true
+	}
+	if !ok {
+		advice := "measure with --repeat 4 or more, or give --noise"
 		if ch.From != "" { // a mesh does not repeat
 			advice = "give --noise"
 		}
 		ch.Why = fmt.Sprintf("%d and %d runs have no interval: %s", ch.Old.Runs, ch.New.Runs, advice)
 		return
 	}
-	ch.Least, ch.Most = percent(ch.New.Low, ch.Old.High), percent(ch.New.High, ch.Old.Low)
+	ch.Least, ch.Most = percent(low), percent(high)
 	gain, best := ch.Least, ch.Most // change of the quality: positive is better
 	if m.Better < 0 {
 		gain, best = -ch.Most, -ch.Least

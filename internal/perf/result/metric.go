@@ -54,7 +54,20 @@ type Summary struct {
 }
 
 // Summarize returns a summary of each metric of each case, over all runs of the case.
-func Summarize(runs []Run) []Summary {
+func Summarize(runs []Run) (all []Summary) {
+	for _, s := range samplesOf(runs) {
+		all = append(all, s.Summary)
+	}
+	return all
+}
+
+// sample is a summary with the figures of the runs, in ascending order.
+type sample struct {
+	Summary
+	values []float64
+}
+
+func samplesOf(runs []Run) []sample {
 	var keys []Case
 	values := map[Case]map[string][]float64{}
 	cases := map[Case]Case{}
@@ -73,7 +86,7 @@ func Summarize(runs []Run) []Summary {
 			}
 		}
 	}
-	var all []Summary
+	var all []sample
 	for _, key := range keys {
 		for _, m := range Metrics {
 			v := values[key][m.Name]
@@ -89,7 +102,7 @@ func Summarize(runs []Run) []Summary {
 			if k := ConfidenceRank(len(v), 0.95); k > 0 {
 				s.Low, s.High = v[k-1], v[len(v)-k]
 			}
-			all = append(all, s)
+			all = append(all, sample{s, v})
 		}
 	}
 	return all
