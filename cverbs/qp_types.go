@@ -122,6 +122,12 @@ func (m MTU) String() string {
 	return fmt.Sprintf("MTU(%d)", uint32(m))
 }
 
+// DefaultMaxInline is the [QPCap.MaxInline] that package udat and datperf request, in bytes. It is
+// enough for small messages. A higher limit makes each entry of the queue larger and gains little.
+//
+// Extension.
+const DefaultMaxInline = 128
+
 // QPCap holds the sizes of a queue pair. Devices round up.
 type QPCap struct {
 	MaxSendWR  uint32 // outstanding send work requests

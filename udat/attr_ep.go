@@ -3,6 +3,7 @@ package udat
 import (
 	"slices"
 
+	"github.com/godat/godat/cverbs"
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
@@ -163,8 +164,4 @@ var (
 // NamedAttr is a name and a value, both as text.
 type NamedAttr struct{ Name, Value string }
 
-// maxInlineWanted is the greatest inline limit that an endpoint requests, in bytes. It is enough
-// for small messages. A higher limit makes each queue entry larger and gains little.
-const maxInlineWanted = 128
-
-func (ia *IA) inlineWanted() int { return min(maxInlineWanted, ia.device.Attr().MaxInline) }
+func (ia *IA) inlineWanted() int { return min(cverbs.DefaultMaxInline, ia.device.Attr().MaxInline) }

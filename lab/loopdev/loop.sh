@@ -20,7 +20,7 @@ library() { # NAME ARGUMENT..., of the compiler
   for source in "$here"/loop.sh "$here"/*.[ch] "$here"/../../cverbs/{abi,libcalls}.h; do
     [ "$source" -nt "$file" ] || continue
     mkdir -p "$bin"
-    "${CC:-cc}" -O2 -g -Wall -fPIC -shared -ftls-model=initial-exec -o "$file.$$" "$@"
+    "${CC:-cc}" -O2 -g -Wall -fPIC -shared -ftls-model=initial-exec -o "$file.$$" "$@" || { kill $$; exit 1; }
     mv "$file.$$" "$file" # replaces the file at once, because others may have it open
     break
   done

@@ -1,10 +1,10 @@
 // The loop device moves data between queue pairs of this host: by memcpy within a process, by
 // process_vm_readv and process_vm_writev between two processes. It has no kernel part and no
 // thread: the thread that posts a request executes it. If the request must wait for a receive, the
-// thread that posts the receive executes it. (A request to a queue pair that does not exist starts
-// a thread, which ends the request when its retries are over.) To execute a request is to take the
-// peer's receive, copy the data and write both completions. Polls do not return a completion before
-// its due time, which models the time that a message takes.
+// thread that posts the receive executes it. (A request with a limit of retries starts a thread,
+// which ends the request when the retries are over.) To execute a request is to take the peer's
+// receive, copy the data and write both completions. Polls do not return a completion before its
+// due time, which models the time that a message takes.
 //
 // Each process has one memfd with all that it shares: its queue pairs, completion queues and memory
 // keys. The other processes map this memfd. References inside the memfd are offsets. A GID contains
@@ -97,6 +97,8 @@ struct scq { // the shared part of a completion queue
 	struct ring sends, recvs; // each ordered by due
 };
 
+enum { RNR_WAIT = 2000000 }; // between two tries of a request for which the peer has no receive, in ns
+
 struct wqe {
 	uint64_t id, remote;
 	uint32_t opcode, flags, imm, rkey, nsge, inline_len;
@@ -123,8 +125,9 @@ struct sqp { // the shared part of a queue pair
 	uint32_t sq_head, sq_next, sq_tail; // the oldest slot in use, the next to execute, the next to post
 	uint32_t rq_head, rq_tail;
 	uint32_t starved; // 1: a request of the peer waits for a receive, or for the state of this queue pair
-	uint32_t lost;    // 1: a thread runs give_up for this queue pair
+	uint32_t lost;    // not 0: a thread runs give_up for this queue pair; the status of its request
 	uint64_t retries; // how long a request is retried whose queue pair does not exist, in ns; 0: for ever
+	uint64_t rnr_retries; // the same for a request for which the peer has no receive
 	uint64_t depart; // the next message leaves at this tick at the earliest
 };
 
@@ -772,9 +775,31 @@ static void to_error(const struct host *h, struct sqp *p, uint32_t num)
 	tell();
 }
 
-// The outcome of a request: executed, to be retried later, to be retried although the queue pair
-// does not exist, or failed at one or both ends.
-enum outcome { DONE, LATER, LOST, BROKEN };
+// The outcome of a request: executed, to be retried later, to be retried although the peer has no
+// receive or the queue pair does not exist, or failed at one or both ends.
+enum outcome { DONE, LATER, UNREADY, LOST, BROKEN };
+
+// What execute returns. If the request has failed, status says why, and theirs_broken whether the
+// peer's queue pair moves to ERR, too.
+struct result {
+	enum outcome outcome;
+	enum ibv_wc_status status;
+	int theirs_broken;
+	uint32_t length;
+};
+
+static struct result result_of(enum ibv_wc_status status, int theirs_broken, uint64_t length)
+{
+	return (struct result){ status == IBV_WC_SUCCESS ? DONE : BROKEN, status, theirs_broken, (uint32_t)length };
+}
+
+// The segments that a request reads or fills, and the process whose memory they are.
+struct data {
+	const struct host *host;
+	const struct ibv_sge *sge;
+	uint32_t n;
+	uint64_t length;
+};
 
 // Reports whether the regions of a request's own segments grant the right.
 static int grant_all(struct segment *s, const struct ibv_sge *sge, uint32_t n, uint32_t pd, uint32_t access)
@@ -867,93 +892,104 @@ static inline int scatter(const struct host *to, const struct ibv_sge *dst, cons
 	return scatter_all(to, dst, from, src, nsrc);
 }
 
-// Executes one request w of p at the peer q. h and o are the processes of p and q. If the request
-// fails, execute returns BROKEN and sets mine->status. *theirs_broken tells whether q must move to
-// ERR.
-static enum outcome execute(const struct host *h, struct sqp *p, const struct host *o, struct sqp *q, struct wqe *w,
-	uint64_t arrive, struct ibv_wc *mine, int *theirs_broken)
+static inline int is_send(const struct wqe *w)
 {
-	struct ibv_sge own[1], real[MAX_SGE], real_far[MAX_SGE];
-	const struct ibv_sge *src = w->sge;
-	const struct host *from = h;
-	uint32_t nsrc = w->nsge;
-	uint64_t n;
-	int takes = w->opcode != IBV_WR_RDMA_WRITE && w->opcode != IBV_WR_RDMA_READ;
-	int reads = w->opcode == IBV_WR_RDMA_READ;
-	int sends = w->opcode == IBV_WR_SEND || w->opcode == IBV_WR_SEND_WITH_IMM;
-	int failed = 0;
+	return w->opcode == IBV_WR_SEND || w->opcode == IBV_WR_SEND_WITH_IMM;
+}
 
-	*theirs_broken = 0;
-	if (w->flags & IBV_SEND_INLINE) { // the data is in the send queue, which both processes map
-		own[0] = (struct ibv_sge){ .addr = (uintptr_t)w->data, .length = w->inline_len };
-		src = own;
-		nsrc = 1;
-		from = &lp.hosts[0];
-		n = w->inline_len;
-	} else {
-		n = total(src, nsrc);
-		if (!grant_all(h->seg, src, nsrc, p->pd, reads ? IBV_ACCESS_LOCAL_WRITE : 0)) {
-			mine->status = IBV_WC_LOC_PROT_ERR;
-			return BROKEN;
-		}
-		src = placed(h->seg, src, nsrc, real);
-	}
-	mine->byte_len = (uint32_t)n;
-	lock(&q->recv_lock);
-	if (!q->live || q->num != p->peer_num || (q->peer_num && q->peer_num != p->num)) {
-		unlock(&q->recv_lock);
+static inline int takes_receive(const struct wqe *w)
+{
+	return w->opcode != IBV_WR_RDMA_WRITE && w->opcode != IBV_WR_RDMA_READ;
+}
+
+// Returns DONE if q can execute w now. The caller has locked the receive queue of q.
+static inline enum outcome readiness(const struct sqp *p, struct sqp *q, const struct wqe *w)
+{
+	int answers = q->peer_num == p->num && (q->state == IBV_QPS_RTR || q->state == IBV_QPS_RTS);
+
+	if (!q->live || q->num != p->peer_num || (q->peer_num && q->peer_num != p->num))
 		return LOST;
-	}
-	if (q->peer_num != p->num ||
-		(q->state != IBV_QPS_RTR && q->state != IBV_QPS_RTS) ||
-	    (takes && q->rq_head == q->rq_tail)) {
-		q->starved = 1;
-		unlock(&q->recv_lock);
-		return LATER;
-	}
-	if (!sends && n) {
-		uint32_t right = reads ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
+	if (answers && !(takes_receive(w) && q->rq_head == q->rq_tail))
+		return DONE;
+	q->starved = 1;
+	return answers ? UNREADY : LATER;
+}
 
-		if (!(q->access & right) || !grants(o->seg, w->rkey, w->remote, n, q->pd, right)) {
-			mine->status = IBV_WC_REM_ACCESS_ERR;
-			*theirs_broken = 1;
-			goto out;
-		}
-		struct ibv_sge there = { .addr = w->remote, .length = (uint32_t)n, .lkey = w->rkey };
-		const struct ibv_sge *far = placed(o->seg, &there, 1, real_far);
-		failed = reads ? scatter(h, src, o, far, 1) : scatter(o, far, from, src, nsrc);
-	}
-	if (takes) {
-		struct rqe *r = rqe(o, q, q->rq_head);
-		struct ibv_wc wc = { .wr_id = r->id, .opcode = IBV_WC_RECV, .byte_len = (uint32_t)n, .qp_num = q->num };
-		int solicited = (w->flags & IBV_SEND_SOLICITED) != 0;
+// Copies the data of an RDMA request.
+static inline struct result access_remote(const struct data *own, const struct host *o, const struct sqp *q,
+	const struct wqe *w)
+{
+	int reads = w->opcode == IBV_WR_RDMA_READ;
+	uint32_t right = reads ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
+	struct ibv_sge there = { .addr = w->remote, .length = (uint32_t)own->length, .lkey = w->rkey }, real[MAX_SGE];
+	const struct ibv_sge *far;
+	int failed;
 
-		if (sends && n > total(r->sge, r->nsge)) {
-			wc.status = IBV_WC_LOC_LEN_ERR;
-			mine->status = IBV_WC_REM_INV_REQ_ERR;
-		} else if (sends && !grant_all(o->seg, r->sge, r->nsge, q->pd, IBV_ACCESS_LOCAL_WRITE)) {
-			wc.status = IBV_WC_LOC_PROT_ERR;
-			mine->status = IBV_WC_REM_OP_ERR;
-		} else if (sends) {
-			failed = scatter(o, placed(o->seg, r->sge, r->nsge, real_far), from, src, nsrc);
-		} else {
-			wc.opcode = IBV_WC_RECV_RDMA_WITH_IMM;
-		}
-		if (w->opcode == IBV_WR_SEND_WITH_IMM || w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
-			wc.wc_flags = IBV_WC_WITH_IMM;
-			wc.imm_data = w->imm;
-		}
-		*theirs_broken = wc.status != IBV_WC_SUCCESS;
-		if (!failed) {
-			q->rq_head++;
-			complete(o, q->rcq, 1, &wc, arrive, solicited, 0);
-		}
+	if (!own->length)
+		return result_of(IBV_WC_SUCCESS, 0, 0);
+	if (!(q->access & right) || !grants(o->seg, w->rkey, w->remote, own->length, q->pd, right))
+		return result_of(IBV_WC_REM_ACCESS_ERR, 1, own->length);
+	far = placed(o->seg, &there, 1, real);
+	failed = reads ? scatter(own->host, own->sge, o, far, 1) : scatter(o, far, own->host, own->sge, own->n);
+	return result_of(failed ? IBV_WC_RETRY_EXC_ERR : IBV_WC_SUCCESS, 0, own->length);
+}
+
+// Takes a receive of q for a Send, or for the immediate data of a write.
+static inline struct result deliver(const struct data *own, const struct host *o, struct sqp *q, const struct wqe *w,
+	uint64_t arrive)
+{
+	struct rqe *r = rqe(o, q, q->rq_head);
+	struct ibv_wc wc = { .wr_id = r->id, .opcode = is_send(w) ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM,
+		.byte_len = (uint32_t)own->length, .qp_num = q->num };
+	struct ibv_sge real[MAX_SGE];
+	enum ibv_wc_status mine = IBV_WC_SUCCESS;
+
+	if (is_send(w) && own->length > total(r->sge, r->nsge)) {
+		wc.status = IBV_WC_LOC_LEN_ERR;
+		mine = IBV_WC_REM_INV_REQ_ERR;
+	} else if (is_send(w) && !grant_all(o->seg, r->sge, r->nsge, q->pd, IBV_ACCESS_LOCAL_WRITE)) {
+		wc.status = IBV_WC_LOC_PROT_ERR;
+		mine = IBV_WC_REM_OP_ERR;
+	} else if (is_send(w) && scatter(o, placed(o->seg, r->sge, r->nsge, real), own->host, own->sge, own->n)) {
+		return result_of(IBV_WC_RETRY_EXC_ERR, 0, own->length);
 	}
-	if (failed) // the memory has been unmapped, or its process has ended
-		mine->status = IBV_WC_RETRY_EXC_ERR;
-out:
+	if (w->opcode == IBV_WR_SEND_WITH_IMM || w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
+		wc.wc_flags = IBV_WC_WITH_IMM;
+		wc.imm_data = w->imm;
+	}
+	q->rq_head++;
+	complete(o, q->rcq, 1, &wc, arrive, (w->flags & IBV_SEND_SOLICITED) != 0, 0);
+	return result_of(mine, wc.status != IBV_WC_SUCCESS, own->length);
+}
+
+// Executes one request w of p at the peer q. h and o are the processes of p and q. A copy that
+// fails (the memory has been unmapped, or its process has ended) ends the request with
+// RETRY_EXC_ERR.
+static struct result execute(const struct host *h, struct sqp *p, const struct host *o, struct sqp *q, struct wqe *w,
+	uint64_t arrive)
+{
+	struct ibv_sge inlined[1], real[MAX_SGE];
+	struct data own = { .host = h, .n = w->nsge };
+	struct result r = { .outcome = DONE };
+
+	if (w->flags & IBV_SEND_INLINE) { // the data is in the send queue, which both processes map
+		inlined[0] = (struct ibv_sge){ .addr = (uintptr_t)w->data, .length = w->inline_len };
+		own = (struct data){ &lp.hosts[0], inlined, 1, w->inline_len };
+	} else {
+		own.length = total(w->sge, w->nsge);
+		if (!grant_all(h->seg, w->sge, w->nsge, p->pd, w->opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_LOCAL_WRITE : 0))
+			return result_of(IBV_WC_LOC_PROT_ERR, 0, own.length);
+		own.sge = placed(h->seg, w->sge, w->nsge, real);
+	}
+	lock(&q->recv_lock);
+	r.outcome = readiness(p, q, w);
+	if (r.outcome == DONE && !is_send(w))
+		r = access_remote(&own, o, q, w);
+	if (r.outcome == DONE && takes_receive(w))
+		r = deliver(&own, o, q, w, arrive);
 	unlock(&q->recv_lock);
-	return mine->status == IBV_WC_SUCCESS ? DONE : BROKEN;
+	r.length = (uint32_t)own.length;
+	return r;
 }
 
 // Waits until the retries of the oldest request of a queue pair are over, and breaks the queue pair
@@ -963,7 +999,8 @@ static void *give_up(void *index)
 	const struct host *me = &lp.hosts[0];
 	struct sqp *p = &me->seg->qp[(uintptr_t)index];
 	uint32_t num = p->num, slot = p->sq_next;
-	struct timespec t = { .tv_sec = (time_t)(p->retries / 1000000000), .tv_nsec = (long)(p->retries % 1000000000) };
+	uint64_t retries = p->lost == IBV_WC_RETRY_EXC_ERR ? p->retries : p->rnr_retries;
+	struct timespec t = { .tv_sec = (time_t)(retries / 1000000000), .tv_nsec = (long)(retries % 1000000000) };
 	int again, broken = 0;
 
 	do {
@@ -971,7 +1008,7 @@ static void *give_up(void *index)
 		lock_sends(p);
 		again = p->live && p->num == num && p->state == IBV_QPS_RTS && p->sq_next != p->sq_tail;
 		if (again && p->sq_next == slot) {
-			struct ibv_wc wc = { .wr_id = wqe(me, p, slot)->id, .status = IBV_WC_RETRY_EXC_ERR, .qp_num = num };
+			struct ibv_wc wc = { .wr_id = wqe(me, p, slot)->id, .status = p->lost, .qp_num = num };
 
 			complete_send(me, p, &wc, 0, ++p->sq_next);
 			broken = 1;
@@ -989,14 +1026,17 @@ static void *give_up(void *index)
 }
 
 // Starts give_up for the queue pair p of this process. The caller has locked the send queue of p.
-static void start_give_up(struct sqp *p)
+static void start_give_up(struct sqp *p, enum outcome end)
 {
 	pthread_t thread;
 
-	if (!p->lost && p->retries && !pthread_create(&thread, NULL, give_up, (void *)(p - lp.hosts[0].seg->qp))) {
+	if (p->lost || !(end == LOST ? p->retries : p->rnr_retries))
+		return;
+	p->lost = end == LOST ? IBV_WC_RETRY_EXC_ERR : IBV_WC_RNR_RETRY_EXC_ERR;
+	if (pthread_create(&thread, NULL, give_up, (void *)(p - lp.hosts[0].seg->qp)))
+		p->lost = 0;
+	else
 		pthread_detach(thread);
-		p->lost = 1;
-	}
 }
 
 // Executes the posted requests of p as far as possible. The caller has locked the send queue of p.
@@ -1011,7 +1051,7 @@ static void run(const struct host *h, struct sqp *p, const struct host *o, int *
 		struct wqe *w = wqe(h, p, p->sq_next);
 		struct ibv_wc wc = { .wr_id = w->id, .opcode = completed[w->opcode], .qp_num = p->num };
 		uint64_t arrive = 0, leave = 0;
-		enum outcome end;
+		struct result end;
 
 		if (lp.delay || lp.gap) {
 			leave = ticks();
@@ -1019,18 +1059,21 @@ static void run(const struct host *h, struct sqp *p, const struct host *o, int *
 				leave = p->depart;
 			arrive = leave + lp.delay;
 		}
-		end = execute(h, p, o, q, w, arrive, &wc, theirs_broken);
-		if (end == LOST && h == &lp.hosts[0])
-			start_give_up(p);
-		if (end == LATER || end == LOST)
+		end = execute(h, p, o, q, w, arrive);
+		if ((end.outcome == LOST || end.outcome == UNREADY) && h == &lp.hosts[0])
+			start_give_up(p, end.outcome);
+		if (end.outcome != DONE && end.outcome != BROKEN)
 			return;
 		if (lp.gap)
 			p->depart = leave + lp.gap;
 		p->sq_next++;
-		if (end == BROKEN || p->sig_all || w->flags & IBV_SEND_SIGNALED)
+		wc.status = end.status;
+		wc.byte_len = end.length;
+		if (end.outcome == BROKEN || p->sig_all || w->flags & IBV_SEND_SIGNALED)
 			complete_send(h, p, &wc, arrive ? arrive + lp.delay : 0, p->sq_next);
-		if (end == BROKEN) {
+		if (end.outcome == BROKEN) {
 			*mine_broken = 1;
+			*theirs_broken = end.theirs_broken;
 			return;
 		}
 	}
@@ -2389,6 +2432,7 @@ int ibv_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *a, int mask)
 		if (mask & IBV_QP_RNR_RETRY)
 			q->path.rnr_retry = a->rnr_retry;
 		p->retries = q->path.timeout ? (4096ull << (q->path.timeout & 31)) * (1u + q->path.retry_cnt) : 0;
+		p->rnr_retries = q->path.rnr_retry < 7 ? RNR_WAIT * (1u + q->path.rnr_retry) : 0; // 7 is for ever
 		if (to == IBV_QPS_RESET) {
 			p->sq_head = p->sq_next = p->sq_tail;
 			p->rq_head = p->rq_tail;

@@ -4,7 +4,7 @@
 #   lab/loopdev/loop.sh lab/mpi/run.sh --mpi PREFIX [options]         on the loop device
 #   ci/rxe-vm.sh --out out -- lab/mpi/run.sh --mpi PREFIX [options]   on soft-RoCE, compared with libdaplofa
 #
-# PREFIX is an installed MVAPICH2 1.9 for uDAPL 2.0 (lab/mpi/build.sh). Run `make provider` before.
+# PREFIX is an installed MVAPICH2 1.9 for uDAPL 2.0, built with --with-rdma=udapl. Run `make provider` before.
 # The MPI library is used as it is.
 #
 #   --tests DIR     run MPICH's tests: programs DIR/SUITE-NAME, and their lists DIR/SUITE.testlist; tests that fail run again

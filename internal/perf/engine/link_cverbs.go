@@ -13,9 +13,6 @@ import (
 	"github.com/godat/godat/internal/softroce"
 )
 
-// inlineWanted is the inline size to request from the device, as in udat.
-const inlineWanted = 128
-
 // cverbsLink is a link over package cverbs. It has one completion queue for all queue pairs.
 type cverbsLink struct {
 	c    *result.Case
@@ -202,7 +199,8 @@ func (l *cverbsLink) openQP(port uint8, recvs int, access cverbs.AccessFlags) er
 	init := cverbs.QPInit{
 		Type: qpTypes[l.c.Transport], QKey: datagramKey, SendCQ: l.cq, RecvCQ: l.cq, SRQ: l.srq,
 		Cap: cverbs.QPCap{
-			MaxSendWR: uint32(l.c.Depth), MaxRecvWR: uint32(recvs), MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: inlineWanted,
+			MaxSendWR: uint32(l.c.Depth), MaxRecvWR: uint32(recvs), MaxSendSGE: 1, MaxRecvSGE: 1,
+			MaxInline: cverbs.DefaultMaxInline,
 		},
 	}
 	if l.c.Transport == result.UD {

@@ -85,14 +85,12 @@ func indexes(table []cverbs.GIDEntry) string {
 var vendors = map[uint32]string{
 	0x02c9: "Mellanox", 0x15b3: "NVIDIA", 0x14e4: "Broadcom", 0x8086: "Intel", 0x1425: "Chelsio", 0x1077: "Marvell",
 	0x1d0f: "Amazon", 0x1dd8: "AMD Pensando", 0x19e5: "Huawei", 0x1ded: "Alibaba", vendorRXE: softroce.Name,
-	vendorSIW: "Soft-iWARP", vendorLoop: "loop device",
+	vendorSIW: "Soft-iWARP",
 }
 
 const (
 	vendorRXE = softroce.Vendor
 	vendorSIW = 0x626d74
-
-	vendorLoop = 0x6c6f6f // the device of lab/loopdev
 )
 
 // reach returns advice for the case that a peer does not answer: what to check on the given
@@ -110,10 +108,6 @@ func reach(transport string) string {
 	return "whether both addresses are in one Ethernet segment, " +
 		"and both ports have a GID of this kind for their address (datperf doctor)"
 }
-
-// firstInline is the largest inline size, in bytes, that CreateQP requests. CreateQP halves the
-// size until the device accepts it. Package udat requests less: maxInlineWanted.
-const firstInline = 256
 
 // fabricAttr derives the fabric's attributes from the device's.
 func (p *port) fabricAttr(rnrRetry uint8, pageSize int) fabric.Attr {
@@ -143,7 +137,7 @@ func (p *port) fabricAttr(rnrRetry uint8, pageSize int) fabric.Attr {
 		MaxReadOut:     d.MaxQPInitRDAtom,
 		MaxReadTotal:   d.MaxResRDAtom,
 		MaxMessage:     uint64(p.attr.MaxMsgSize),
-		MaxInline:      firstInline,
+		MaxInline:      cverbs.DefaultMaxInline,
 		MTU:            p.attr.ActiveMTU.Bytes(),
 		PageSize:       pageSize,
 		SRQResize:      d.Caps&cverbs.DeviceSRQResize != 0,
@@ -154,7 +148,7 @@ func (p *port) fabricAttr(rnrRetry uint8, pageSize int) fabric.Attr {
 		ReadSinkRemote: p.iwarp,
 		PeerToPeer:     !p.iwarp,
 		ExactBounds:    d.VendorID != vendorRXE, // soft-RoCE checks the region's bounds, not the window's
-		EnforcesRNR:    !p.iwarp && rnrRetry < 7 && d.VendorID != vendorLoop,
+		EnforcesRNR:    !p.iwarp && rnrRetry < 7,
 		Acknowledged:   !p.iwarp,
 		SolicitedArm:   !p.siw,
 		FailuresNotify: d.VendorID != vendorRXE, // soft-RoCE notifies of a failure only if its message was solicited

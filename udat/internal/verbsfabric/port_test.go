@@ -124,7 +124,7 @@ func TestAttr(t *testing.T) {
 		MaxQPWR: dev.MaxQPWR, MaxSGE: dev.MaxSGE, MaxReadSGE: dev.MaxSGERD, MaxCQ: dev.MaxCQ, MaxCQE: dev.MaxCQE,
 		MaxMR: dev.MaxMR, MaxMRSize: dev.MaxMRSize, MaxPD: dev.MaxPD, MaxSRQ: dev.MaxSRQ, MaxSRQWR: dev.MaxSRQWR - 1,
 		MaxSRQSGE: dev.MaxSRQSGE, MaxReadIn: dev.MaxQPRDAtom, MaxReadOut: dev.MaxQPInitRDAtom,
-		MaxReadTotal: dev.MaxResRDAtom, MaxMessage: 1<<31 + 5, MaxInline: firstInline, MaxConnData: 56,
+		MaxReadTotal: dev.MaxResRDAtom, MaxMessage: 1<<31 + 5, MaxInline: cverbs.DefaultMaxInline, MaxConnData: 56,
 		MaxAcceptData: 196, MaxRejectData: 144, MTU: 2048, PageSize: 4096,
 		SRQOtherPD: true, WriteImmediate: true, PeerToPeer: true, ExactBounds: true, EnforcesRNR: true,
 		Acknowledged: true, SolicitedArm: true, FailuresNotify: true,
@@ -162,10 +162,8 @@ func TestAttr(t *testing.T) {
 	p.dev.VendorID, want.VendorID, want.VendorName = vendorRXE, vendorRXE, "Soft-RoCE"
 	want.SRQOtherPD, want.ExactBounds, want.FailuresNotify = false, false, false
 	same("soft-RoCE")
-	p.dev.VendorID, want.VendorID, want.VendorName = vendorLoop, vendorLoop, "loop device"
-	want.SRQOtherPD, want.ExactBounds, want.EnforcesRNR, want.FailuresNotify = true, true, false, true
-	same("the loop device")
 	p.dev.VendorID, want.VendorID, want.VendorName = vendorSIW, vendorSIW, "Soft-iWARP"
+	want.SRQOtherPD, want.ExactBounds, want.EnforcesRNR, want.FailuresNotify = true, true, false, true
 	p.iwarp, p.siw, want.Transport, want.Reach = true, true, "iWARP", reach("iWARP")
 	want.SRQOtherPD, want.WriteImmediate, want.PeerToPeer, want.Acknowledged, want.SolicitedArm, want.ReadSinkRemote =
 		false, false, false, false, false, true

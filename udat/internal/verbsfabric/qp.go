@@ -83,7 +83,7 @@ func (d *device) CreateQP(init fabric.QPInit) (fabric.QP, error) {
 	vi.Cap = cverbs.QPCap{
 		MaxSendWR: uint32(init.MaxSend), MaxRecvWR: uint32(init.MaxRecv),
 		MaxSendSGE: uint32(init.MaxSendSGE), MaxRecvSGE: uint32(init.MaxRecvSGE),
-		MaxInline: uint32(min(init.MaxInline, firstInline)),
+		MaxInline: uint32(min(init.MaxInline, cverbs.DefaultMaxInline)),
 	}
 	v, err := createInline(domain.v, vi)
 	if err != nil {
