@@ -28,12 +28,12 @@ type Path struct {
 	server string      // the name that the peer's certificate must have, unless tls has one
 }
 
-// adapterKey identifies an adapter by a name or an address, and by the path settings. The value -1
-// stands for an unset setting.
+// adapterKey identifies an adapter by a name or an address, and by the settings with which the device
+// is opened. The value -1 stands for an unset setting of the path.
 type adapterKey struct {
-	name string
-	ints [5]int
-	spin time.Duration
+	name            string
+	ints            [5]int
+	spin, keepAlive time.Duration
 
 	tls    *tls.Config
 	server string
@@ -113,16 +113,16 @@ var adapters struct {
 
 // openAdapter returns the adapter of a device. It opens the device, or counts one more user if the
 // device is already open. The caller must call the adapter's close.
-func openAdapter(name string, path Path) (*adapter, error) {
+func openAdapter(name string, path Path, keepAlive time.Duration) (*adapter, error) {
 	adapters.mu.Lock()
 	defer adapters.mu.Unlock()
 	key := path.key(name)
+	key.keepAlive = keepAlive
 	if a := adapters.open[key]; a != nil {
 		a.users++
 		return a, nil
 	}
-	// The adapter need not probe the peers, because each connection sends probes of its own.
-	ia, err := udat.Open(name, append(path.options(), udat.WithKeepAlive(0))...)
+	ia, err := udat.Open(name, append(path.options(), udat.WithKeepAlive(keepAlive))...)
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package rdmanet
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/godat/godat/udat"
 )
@@ -34,10 +33,9 @@ func (c *Conn) arrived(ev *udat.Event) {
 		return
 	}
 	if c.state == stateConnecting { // the first message of an accepted connection
-		c.open() // report calls the Listener, which answers unless it has given up this connection
+		c.state = stateOpen // report calls the Listener, which answers unless it has given up this connection
 	}
 	c.report(nil)
-	c.alive.heard()
 	if in.messages-in.reposted >= repostBatch {
 		if err := c.postRecvs(int(in.reposted)%defaultSlots, repostBatch); err != nil {
 			c.fail(err)
@@ -49,12 +47,6 @@ func (c *Conn) arrived(ev *udat.Event) {
 	if c.out.lent > 0 {
 		c.wake(&c.writable)
 	}
-}
-
-// open marks the connection as open, and starts the keep-alive probes.
-func (c *Conn) open() {
-	c.state = stateOpen
-	c.alive.start(c.cfg.keepAlive, c.probe)
 }
 
 // place handles the peer's report that it has written n bytes into the ring.
@@ -198,14 +190,6 @@ func (c *Conn) control(m control) error {
 		}
 		c.state, c.peerGone = stateLeaving, true // all bytes have reached the peer
 		c.ep.Disconnect(udat.CloseGraceful)
-	case kindPing:
-		c.owe(kindPong)
-	case kindPong:
-		c.alive.answered()
-	case kindNotice:
-		return c.notice(m.value)
-	case kindNoticed:
-		return c.noticed(m.value)
 	}
 	return nil
 }
@@ -226,30 +210,4 @@ func (c *Conn) credit(n uint32) error {
 	}
 	c.out.acked += n
 	return nil
-}
-
-// keepAliveProbes is the number of unanswered probes after which the peer counts as dead.
-const keepAliveProbes = 3
-
-// probe runs once per keep-alive interval. It sends a probe if the peer has been silent, and ends
-// the connection after keepAliveProbes unanswered probes.
-func (c *Conn) probe() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	k := &c.alive
-	switch {
-	case c.state != stateOpen:
-		return
-	case k.sign:
-		k.sign, k.missed = false, 0
-	case k.missed == keepAliveProbes:
-		c.fail(errDeadPeer)
-		return
-	default:
-		k.missed++
-		k.asked = time.Now()
-		c.owe(kindPing)
-		c.push()
-	}
-	k.timer.Reset(c.cfg.keepAlive)
 }

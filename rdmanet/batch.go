@@ -11,8 +11,8 @@ import (
 // WriteRemote writes bytes of a region to the peer's memory. The length of the Remote is the number
 // of bytes, and the parameter off is the offset of the first byte in the region. WriteRemote
 // returns when the peer's device has acknowledged the bytes. On iWARP it returns when the local TCP
-// stack has the bytes. A later Write, message or [Conn.Notify] reaches the peer after the bytes,
-// and can announce them. Use a [Batch] for several operations, or to pass a context.
+// stack has the bytes. A later Write or message reaches the peer after the bytes, and can
+// announce them. Use a [Batch] for several operations, or to pass a context.
 func (c *Conn) WriteRemote(to Remote, from *Region, off int) error {
 	b := Batch{c: c}
 	b.Write(to, from, off)
@@ -145,8 +145,8 @@ func (b *Batch) do(ctx context.Context) error {
 }
 
 // Start posts the operations and returns while they are in flight. The batch is then empty and may
-// be used again. Start blocks while the connection has no room for more requests. A later Write,
-// message or [Conn.Notify] reaches the peer after the bytes of the batch's writes.
+// be used again. Start blocks while the connection has no room for more requests. A later Write or
+// message reaches the peer after the bytes of the batch's writes.
 //
 // The device may access the memory until [Pending.Wait] has returned. If Wait is not called, it may
 // do so until the connection has ended. When ctx ends, the write deadline passes, or the connection

@@ -146,11 +146,11 @@ func (c *Conn) SetLinger(sec int) error {
 // also apply to calls that are already blocked.
 func (c *Conn) SetDeadline(t time.Time) error { return c.setDeadlines(t, true, true) }
 
-// SetReadDeadline sets the deadline of Read, WriteTo, ReadFunc and ReadNotice. See
+// SetReadDeadline sets the deadline of Read and WriteTo. See
 // [Conn.SetDeadline].
 func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadlines(t, true, false) }
 
-// SetWriteDeadline sets the deadline of Write, ReadFrom, WriteRegion, remote operations, Notify and
+// SetWriteDeadline sets the deadline of Write, ReadFrom, WriteRegion, remote operations and
 // Grant. See [Conn.SetDeadline].
 func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadlines(t, false, true) }
 

@@ -11,8 +11,8 @@ import (
 // config has the settings of a connection from a Dialer or a ListenConfig, with the defaults filled
 // in.
 type config struct {
-	readBuffer, writeBuffer int // 0: the default of the device, which newConn fills in
-	keepAlive               time.Duration
+	readBuffer, writeBuffer int           // 0: the default of the device, which newConn fills in
+	keepAlive               time.Duration // of the adapter; 0: none
 	tcpAddrs                bool
 	log                     *slog.Logger
 	path                    Path
@@ -21,9 +21,10 @@ type config struct {
 
 const (
 	defaultBuffer    = 128 << 10
-	tcpBuffer        = 512 << 10 // on the device "tcp", where each exchange costs system calls
-	defaultKeepAlive = 15 * time.Second
-	leastKeepAlive   = 50 * time.Millisecond // a peer must be able to answer within that time
+	tcpBuffer        = 512 << 10   // on the device "tcp", where each exchange costs system calls
+	leastKeepAlive   = time.Second // the limits of udat.WithKeepAlive
+	mostKeepAlive    = time.Hour
+	defaultKeepAlive = 10 * time.Second
 	defaultLinger    = 5 * time.Minute
 	dialTime         = 30 * time.Second
 )
@@ -52,7 +53,9 @@ func newConfig(readBuffer, writeBuffer int, keepAlive time.Duration, tcpAddrs bo
 	case keepAlive == 0:
 		c.keepAlive = defaultKeepAlive
 	case keepAlive > 0:
-		c.keepAlive = max(keepAlive, leastKeepAlive)
+		c.keepAlive = min(max(keepAlive, leastKeepAlive), mostKeepAlive)
+	default:
+		c.keepAlive = 0
 	}
 	switch {
 	case log == nil:

@@ -51,7 +51,6 @@ type Conn struct {
 	out      outgoing
 	readEnd  deadline
 	writeEnd deadline
-	alive    keepAlive
 	linger   linger
 }
 
@@ -136,7 +135,6 @@ func (c *Conn) fail(err error) {
 	if c.state != stateDead {
 		c.state, c.err = stateDead, err
 		c.ep.Disconnect(udat.CloseAbrupt)
-		c.alive.stop()
 		c.unhold()
 		if c.linger.running {
 			c.endLinger()

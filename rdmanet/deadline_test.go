@@ -2,15 +2,12 @@ package rdmanet
 
 import (
 	"context"
-	"errors"
-	"io"
 	"net"
 	"net/http/httptrace"
 	"net/netip"
 	"os"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -108,65 +105,6 @@ func TestDeadlineOfDeafPeer(t *testing.T) {
 			})
 		}
 	}
-}
-
-// TestIdleConnectionLives: probes that are answered do not count towards the limit.
-func TestIdleConnectionLives(t *testing.T) {
-	for _, dev := range hostileDevices() {
-		t.Run(dev, func(t *testing.T) {
-			const every = 50 * time.Millisecond
-			l, err := (&ListenConfig{Device: dev, KeepAlive: -1}).listen(t.Context(), Network, ":0")
-			assert.NilError(t, err)
-			defer l.Close()
-			c, err := (&Dialer{Device: dev, KeepAlive: every}).Dial(t.Context(), Network, l.Addr().String())
-			assert.NilError(t, err)
-			defer c.Close()
-			s, err := l.AcceptConn()
-			assert.NilError(t, err)
-			defer s.Close()
-			time.Sleep(20 * every) // ten probes and their answers
-			_, err = c.Write([]byte("x"))
-			assert.NilError(t, err)
-			_, err = io.ReadFull(s, make([]byte, 1))
-			assert.NilError(t, err)
-			assert.Assert(t, c.Stats().RoundTrip > 0, "of the probes")
-		})
-	}
-}
-
-// TestDeadPeerIsATimeout: the error for a peer that does not answer is also a timeout of net.Error.
-func TestDeadPeerIsATimeout(t *testing.T) {
-	c, _ := deafPeer(t, memDevice)
-	c.mu.Lock()
-	c.alive.missed = keepAliveProbes
-	c.alive.sign = false
-	c.mu.Unlock()
-	c.probe()
-	_, err := c.Read(make([]byte, 1))
-	assert.ErrorIs(t, err, syscall.ETIMEDOUT)
-	var timeout net.Error
-	assert.Assert(t, errors.As(err, &timeout) && timeout.Timeout(), "%v", err)
-	assert.ErrorContains(t, err, "the peer does not answer")
-}
-
-// TestProbes: a peer is dead after three consecutive probes without an answer, whatever came
-// before.
-func TestProbes(t *testing.T) {
-	c, _ := deafPeer(t, memDevice)
-	for range 2 {
-		c.mu.Lock()
-		c.alive.sign, c.alive.missed = true, 2
-		c.mu.Unlock()
-		for i := range 1 + keepAliveProbes {
-			c.probe()
-			c.mu.Lock()
-			assert.Assert(t, c.state == stateOpen && c.alive.missed == i, "%d: %d missed", i, c.alive.missed)
-			c.mu.Unlock()
-		}
-	}
-	c.probe()
-	_, err := c.Read(make([]byte, 1))
-	assert.ErrorIs(t, err, syscall.ETIMEDOUT)
 }
 
 // TestAddressesShareTheTime: if the first of several addresses does not answer, time is left for

@@ -55,11 +55,11 @@ func TestDefaults(t *testing.T) {
 	c, _ := ends(t)
 	assert.Equal(t, c.cfg.readBuffer, 128<<10)
 	assert.Equal(t, c.cfg.writeBuffer, 128<<10)
-	a, err := openAdapter("tcp:127.0.0.1", Path{})
+	a, err := openAdapter("tcp:127.0.0.1", Path{}, 0)
 	assert.NilError(t, err)
 	defer a.close()
 	assert.Equal(t, a.buffer, 512<<10)
-	assert.Equal(t, cfg.keepAlive, 15*time.Second)
+	assert.Equal(t, cfg.keepAlive, 10*time.Second)
 	assert.Equal(t, cfg.log, slog.Default())
 	assert.Equal(t, dialTime, 30*time.Second)
 	l, err := (&ListenConfig{Device: memDevice}).listen(t.Context(), Network, ":0")
@@ -76,11 +76,11 @@ func TestDefaults(t *testing.T) {
 	assert.Equal(t, c.linger.limit, 5*time.Minute)
 }
 
-// TestLeastKeepAlive: probes that follow one another faster than a peer can answer would end every
-// connection.
-func TestLeastKeepAlive(t *testing.T) {
+// TestKeepAliveLimits: intervals beyond the limits of udat.WithKeepAlive become these limits.
+func TestKeepAliveLimits(t *testing.T) {
 	for _, c := range []struct{ given, want time.Duration }{
-		{1, leastKeepAlive}, {leastKeepAlive, leastKeepAlive}, {time.Minute, time.Minute}, {0, defaultKeepAlive}, {-1, -1},
+		{1, leastKeepAlive}, {leastKeepAlive, leastKeepAlive}, {time.Minute, time.Minute}, {0, defaultKeepAlive}, {-1, 0},
+		{1 << 62, mostKeepAlive},
 	} {
 		cfg, err := newConfig(0, 0, c.given, false, nil)
 		assert.NilError(t, err)
@@ -90,7 +90,7 @@ func TestLeastKeepAlive(t *testing.T) {
 
 // TestAddressesBeforeConnected: a connection has addresses before it is connected, for its errors.
 func TestAddressesBeforeConnected(t *testing.T) {
-	a, err := openAdapter(memDevice, Path{})
+	a, err := openAdapter(memDevice, Path{}, 0)
 	assert.NilError(t, err)
 	defer a.close()
 	for _, tcp := range []bool{false, true} {

@@ -34,7 +34,7 @@ type Dialer struct {
 	// Path has the settings of the connections' packets, such as the type of service.
 	Path Path
 	// Zone, unless nil, is the protection zone of the connections, which then share its [Memory].
-	// Device and Path must be unset, or equal to those of the zone.
+	// Device and Path must be unset, or equal to those of the zone, and KeepAlive must be unset.
 	Zone *Zone
 	// ReadBuffer and WriteBuffer are the sizes in bytes of the rings for received data and for data to
 	// send. They are rounded up to a power of two; the limit is 1 GiB. The value 0 means 128 KiB, or
@@ -42,9 +42,10 @@ type Dialer struct {
 	// connection registers a ring of the full size, which locks the ring's memory. A stream is fastest
 	// if the buffers are at least four times as large as its largest message.
 	ReadBuffer, WriteBuffer int
-	// KeepAlive is the time without a message from the peer after which this end sends a probe. After
-	// three unanswered probes the connection is broken. The value 0 means 15 seconds, and a negative
-	// value disables probes. A time of less than 50 ms is rounded up to 50 ms.
+	// KeepAlive is the interval of the device's keep-alive: see udat.WithKeepAlive. If the peer's host
+	// has vanished, an idle connection is broken within 5 intervals. The value 0 means 10 seconds, and
+	// a negative value disables the keep-alive. The limits are a second and an hour. Connections with
+	// different intervals open the device separately.
 	KeepAlive time.Duration
 	// TLS, unless nil, encrypts and authenticates the connection from its first byte to its last:
 	// stream, messages and remote memory. It is for the device "tcp" and for Fallback. If its
@@ -264,7 +265,7 @@ func (d *Dialer) dial(ctx context.Context, cfg config, device string, to netip.A
 	if err != nil {
 		return nil, err
 	}
-	a, err := openAdapter(name, cfg.path)
+	a, err := openAdapter(name, cfg.path, cfg.keepAlive)
 	if err != nil {
 		return nil, err
 	}

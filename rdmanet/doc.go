@@ -23,9 +23,8 @@
 // in a message. The peer can then read and write the memory with [Conn.ReadRemote] and
 // [Conn.WriteRemote], and many pieces asynchronously with a [Batch]. If the device has atomics, the
 // peer can also use [Conn.FetchAdd] and [Conn.CompareSwap] on words of the memory. The program is
-// not notified of such operations unless the peer sends a message or a notice ([Conn.Notify]) after
-// them. [Conn.WriteRegion] writes a region to the stream without a copy, and [Conn.ReadFunc] reads
-// the stream without a copy.
+// not notified of such operations unless the peer sends a message after them. [Conn.WriteRegion]
+// writes a region to the stream without a copy.
 //
 // Connections in one [Zone] share [Memory], which is registered once. Each [Grant] of a Memory to a
 // peer has its own rights and can be revoked.
@@ -51,9 +50,9 @@
 // their events. One of the blocked calls does this work. While no call does it, a goroutine of the
 // dispatcher does.
 //
-// A connection probes a silent peer every [Dialer].KeepAlive. It ends after three unanswered
-// probes, or when the device gives up sending a probe. With the default KeepAlive, calls that are
-// blocked when the peer dies return within a minute. Dial ends after 30 seconds or with its
+// The device asks the peer's device on an idle connection every [Dialer].KeepAlive. With the default
+// KeepAlive, calls that are blocked when the peer's host dies return within a minute. As over TCP, a
+// peer whose process is stopped keeps its connection. Dial ends after 30 seconds or with its
 // context. Dial tries again while the listener has too many requests. A listener queues up to
 // [ListenConfig].Backlog requests, and gives up peers that connect and send nothing: see
 // SECURITY.md.

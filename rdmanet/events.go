@@ -84,7 +84,7 @@ func (c events) established(ev *udat.Event) {
 	}
 	c.meet(h)
 	c.owe(kindCredit)
-	c.open()
+	c.state = stateOpen
 	c.push() // Dial returns when the listener answers
 }
 

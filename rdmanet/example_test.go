@@ -1,7 +1,6 @@
 package rdmanet_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -193,87 +192,4 @@ func ExampleZone() {
 	// Output:
 	// of the first <nil>
 	// true
-}
-
-// A client writes into the server's memory and notifies the server's program, without waiting for
-// the write before.
-func ExampleConn_Notify() {
-	config := rdmanet.ListenConfig{Device: "mem0"}
-	l, err := config.Listen(context.Background(), "rdma", ":0")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer l.Close()
-	d := rdmanet.Dialer{Device: "mem0"}
-	client, err := d.Dial(context.Background(), "rdma", l.Addr().String())
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer client.Close()
-	server, err := l.(*rdmanet.Listener).AcceptConn()
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer server.Close()
-	inbox, err := server.NewRegion(make([]byte, 5), rdmanet.PeerWrites)
-	if err != nil {
-		log.Fatal(err)
-	}
-	local, err := client.NewRegion([]byte("hello"), 0)
-	if err != nil {
-		log.Fatal(err)
-	}
-	b := client.NewBatch()
-	b.Write(inbox.Remote(), local, 0) // a real client gets the Remote in a message: see ExampleMessages
-	pending, err := b.Start(context.Background())
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := client.Notify(5); err != nil {
-		log.Fatal(err)
-	}
-	n, err := server.ReadNotice()
-	if err != nil || n > uint64(len(inbox.Bytes())) { // the value comes from the peer
-		log.Fatal(err, n)
-	}
-	fmt.Println(string(inbox.Bytes()[:n]), pending.Wait())
-	// Output: hello <nil>
-}
-
-// A server takes lines out of the stream in place: where the peer has written them.
-func ExampleConn_ReadFunc() {
-	config := rdmanet.ListenConfig{Device: "mem0"}
-	l, err := config.Listen(context.Background(), "rdma", ":0")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer l.Close()
-	d := rdmanet.Dialer{Device: "mem0"}
-	client, err := d.Dial(context.Background(), "rdma", l.Addr().String())
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer client.Close()
-	server, err := l.(*rdmanet.Listener).AcceptConn()
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer server.Close()
-	fmt.Fprint(client, "first\nsecond\n")
-	for range 2 {
-		err := server.ReadFunc(func(p []byte) (int, error) {
-			line, _, whole := bytes.Cut(p, []byte("\n"))
-			if !whole {
-				return 0, io.ErrShortBuffer // read the rest of it by Read
-			}
-			fmt.Println(string(line))
-			return len(line) + 1, nil
-		})
-		if err != nil {
-			log.Fatal(err)
-		}
-	}
-	// Output:
-	// first
-	// second
 }

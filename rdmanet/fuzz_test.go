@@ -72,14 +72,12 @@ func FuzzControl(f *testing.F) {
 	}
 	credit := control{kind: kindCredit, limit: 4096, value: 4096}
 	f.Add(messages(credit, control{kind: kindCredit, limit: 4095}))
-	f.Add(messages(credit, control{kind: kindPing, limit: 4096}, control{kind: kindFin, limit: 4096}))
+	f.Add(messages(credit, control{kind: kindFin, limit: 4096}))
 	f.Add(messages(control{kind: kindData, limit: 4096, value: 5}, control{kind: kindFin, limit: 4096, value: 5}))
 	f.Add(messages(control{kind: kindData, limit: 4096, value: 1<<64 - 1}))
 	f.Add(messages(control{kind: kindClose, limit: 4096}, control{kind: kindClosed, limit: 4096}))
 	f.Add(messages(control{kind: kindCredit, slots: 1<<32 - 1, limit: 1<<64 - 1}))
 	f.Add(messages(control{kind: kinds}))
-	f.Add(messages(credit, control{kind: kindNotice, limit: 4096, value: 7}, control{kind: kindNoticed, limit: 4096}))
-	f.Add(messages(control{kind: kindNoticed, limit: 4096, value: 1}))
 	f.Add([]byte("short"))
 	f.Add([]byte{})
 	l, witness := fuzzListener(f)

@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -178,27 +177,6 @@ func TestUsesEnd(t *testing.T) {
 			_, err := io.ReadFull(server, make([]byte, 4096))
 			return errors.Join(err, <-sent)
 		},
-		"notify": func() error { return client.Notify(1) },
-		"read notice": func() error {
-			client.SetReadDeadline(time.Unix(1, 0))
-			_, err := client.ReadNotice()
-			if !errors.Is(err, os.ErrDeadlineExceeded) {
-				return err
-			}
-			return client.SetReadDeadline(time.Time{})
-		},
-		"read func": func() error {
-			if _, err := server.Write([]byte("xy")); err != nil {
-				return err
-			}
-			return client.ReadFunc(func(p []byte) (int, error) {
-				pins, _ := uses()
-				if pins == 0 {
-					return 0, errors.New("the memory is not kept")
-				}
-				return len(p), nil
-			})
-		},
 	} {
 		assert.NilError(t, call(), name)
 		pins, regions := uses()
@@ -224,7 +202,6 @@ func TestErrorsOfCalls(t *testing.T) {
 	assert.NilError(t, err)
 	n, err := client.Read(nil)
 	assert.Assert(t, n == 0 && err == nil, "%d, %v", n, err)
-	read := func([]byte) (int, error) { return 0, nil }
 	var old uint64
 	batch := func() *Batch {
 		b := client.NewBatch()
@@ -241,8 +218,6 @@ func TestErrorsOfCalls(t *testing.T) {
 		"Read":             {"read", func() error { _, err := client.Read(make([]byte, 1)); return err }},
 		"Read of nothing":  {"read", func() error { _, err := client.Read(nil); return err }},
 		"WriteTo":          {"read", func() error { _, err := client.WriteTo(io.Discard); return err }},
-		"ReadFunc":         {"read", func() error { return client.ReadFunc(read) }},
-		"ReadNotice":       {"read", func() error { _, err := client.ReadNotice(); return err }},
 		"RecvMsg":          {"read", func() error { _, err := messages.RecvMsg(nil); return err }},
 		"ReadRemote":       {"read", func() error { return client.ReadRemote(near, 0, far.Remote()) }},
 		"Write":            {"write", func() error { _, err := client.Write([]byte("x")); return err }},
@@ -251,7 +226,6 @@ func TestErrorsOfCalls(t *testing.T) {
 		"SendMsg":          {"write", func() error { return messages.SendMsg(nil) }},
 		"WriteRegion":      {"write", func() error { _, err := client.WriteRegion(near, 0, 8); return err }},
 		"WriteRemote":      {"write", func() error { return client.WriteRemote(far.Remote(), near, 0) }},
-		"Notify":           {"notify", func() error { return client.Notify(1) }},
 		"Start":            {"batch", func() error { _, err := batch().Start(t.Context()); return err }},
 		"Do":               {"batch", func() error { return batch().Do(t.Context()) }},
 		"FetchAdd": {"fetch and add", func() error {

@@ -37,7 +37,7 @@ func (r remoteRing) check() error {
 
 const (
 	helloSize    = 28
-	helloMagic   = 0x52444e33 // "RDN3": 3 is the version of the protocol
+	helloMagic   = 0x52444e34 // "RDN4": 4 is the version of the protocol
 	magicPrefix  = 0x52444e00
 	flagImm      = 1
 	minRing      = 4 << 10

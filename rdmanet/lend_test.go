@@ -101,7 +101,7 @@ func TestReadBesideLoan(t *testing.T) {
 	}
 }
 
-// TestLoanIsAQuarter: what WriteTo and ReadFunc lend is a quarter of a full buffer at most, so that
+// TestLoanIsAQuarter: what WriteTo lends is a quarter of a full buffer at most, so that
 // the peer may send more before it is given back.
 func TestLoanIsAQuarter(t *testing.T) {
 	const buffer = 64 << 10
@@ -114,12 +114,12 @@ func TestLoanIsAQuarter(t *testing.T) {
 			continue
 		}
 		for left := buffer / 2; left > 0; {
-			assert.NilError(t, server.ReadFunc(func(p []byte) (int, error) {
-				assert.Assert(t, len(p) <= buffer/4, "%d bytes", len(p))
-				most = max(most, len(p))
-				left -= len(p)
-				return len(p), nil
-			}))
+			l, err := server.lend()
+			assert.NilError(t, err)
+			n := len(l.bytes)
+			assert.Assert(t, n <= buffer/4, "%d bytes", n)
+			most, left = max(most, n), left-n
+			server.giveBack(l, n)
 		}
 		assert.Assert(t, sum < 100*buffer, "%d bytes at most", most)
 	}

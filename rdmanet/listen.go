@@ -116,7 +116,7 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (l 
 	l.changed.L = &l.mu
 	port := udat.ConnQual(local.Port())
 	for _, name := range devices {
-		p, err := l.listenOn(name, cfg.path, port)
+		p, err := l.listenOn(name, port)
 		if err != nil {
 			l.Close()
 			return nil, listenError(err)
@@ -148,8 +148,8 @@ func listenError(err error) error {
 	return err
 }
 
-func (l *Listener) listenOn(device string, path Path, port udat.ConnQual) (*point, error) {
-	a, err := openAdapter(device, path)
+func (l *Listener) listenOn(device string, port udat.ConnQual) (*point, error) {
+	a, err := openAdapter(device, l.cfg.path, l.cfg.keepAlive)
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,6 @@ func TestPostFails(t *testing.T) {
 	assert.NilError(t, err)
 	defer l.Close()
 	for name, call := range map[string]func(c *Conn, r *Region) error{
-		"notify":       func(c *Conn, _ *Region) error { return c.Notify(1) },
 		"write region": func(c *Conn, r *Region) error { _, err := c.WriteRegion(r, 0, 100); return err },
 		"batch": func(c *Conn, r *Region) error {
 			b := c.NewBatch()

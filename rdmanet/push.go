@@ -195,8 +195,6 @@ func (c *Conn) valueOf(k kind) uint64 {
 		return c.in.window
 	case kindRing:
 		return c.in.larger.lmr.RMRTriplet(0, 1).TargetAddress
-	case kindNoticed:
-		return c.in.noticed
 	}
 	return c.out.position
 }

@@ -297,7 +297,7 @@ func TestCloseLogsNothing(t *testing.T) {
 	lc := ListenConfig{Device: memDevice, Logger: slog.New(slog.NewTextHandler(log, nil))}
 	l, err := lc.listen(t.Context(), Network, ":0")
 	assert.NilError(t, err)
-	second, err := l.listenOn(memDevice, Path{}, 0)
+	second, err := l.listenOn(memDevice, 0)
 	assert.NilError(t, err)
 	l.points = append(l.points, second)
 	served := make(chan bool)

@@ -5,24 +5,22 @@ import "github.com/godat/godat/udat"
 // incoming is the stream from the peer; Conn.mu guards it. The positions satisfy freed <= read <=
 // placed <= told.
 type incoming struct {
-	ring     ring     // the peer writes the stream into it
-	placed   uint64   // bytes that the peer has written
-	read     uint64   // bytes that the program has read
-	freed    uint64   // bytes whose memory the peer may overwrite
-	told     uint64   // position of the stream up to which the peer may write
-	window   uint64   // largest number of bytes that are placed and not freed
-	most     uint64   // largest value of window, set by SetReadBuffer
-	messages uint32   // messages that have come
-	reposted uint32   // receives of these messages that have been reposted
-	toldAt   uint32   // the value of reposted that was last reported to the peer
-	sentAt   uint64   // outgoing.appended when the program last read data
-	waste    uint64   // bytes discarded after Close since the peer has last read something
-	eof      bool     // the peer will write no more
-	unwanted bool     // CloseRead was called
-	lent     bool     // WriteTo or ReadFunc uses the memory that begins with byte freed
-	taking   bool     // a call uses the data that begins with byte read, which must stay valid
-	notices  []uint64 // notices that wait for ReadNotice, oldest first
-	noticed  uint64   // number of notices that the program has received
+	ring     ring   // the peer writes the stream into it
+	placed   uint64 // bytes that the peer has written
+	read     uint64 // bytes that the program has read
+	freed    uint64 // bytes whose memory the peer may overwrite
+	told     uint64 // position of the stream up to which the peer may write
+	window   uint64 // largest number of bytes that are placed and not freed
+	most     uint64 // largest value of window, set by SetReadBuffer
+	messages uint32 // messages that have come
+	reposted uint32 // receives of these messages that have been reposted
+	toldAt   uint32 // the value of reposted that was last reported to the peer
+	sentAt   uint64 // outgoing.appended when the program last read data
+	waste    uint64 // bytes discarded after Close since the peer has last read something
+	eof      bool   // the peer will write no more
+	unwanted bool   // CloseRead was called
+	lent     bool   // WriteTo uses the memory that begins with byte freed
+	taking   bool   // a call uses the data that begins with byte read, which must stay valid
 	growth   growth
 	larger   memory // growthOffered: the memory that the peer has been offered
 }
@@ -64,9 +62,7 @@ type outgoing struct {
 	fin      bool       // CloseWrite was called
 	imm      bool       // writes carry immediate data
 	accepted bool       // this end has accepted the connection
-	lent     int        // number of calls of WriteRegion and Notify, which wait on writable for credit
-	notices  uint64     // notices that have been sent
-	noticed  uint64     // notices that the peer's program has received
+	lent     int        // number of calls of WriteRegion, which wait on writable for credit
 	held     bool       // data is held back, which the dispatcher counts as blocked
 	stalls   uint64     // number of times that Write has waited for room
 

@@ -63,12 +63,6 @@ func TestCloseReadBesideRead(t *testing.T) {
 			_, err = c.borrow(b)
 			assert.Equal(t, err, io.EOF)
 		},
-		"ReadFunc": func(c *Conn, closes func()) {
-			l, err := c.lendNext()
-			assert.NilError(t, err)
-			closes()
-			c.giveBack(l, 1)
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, server := ends(t)

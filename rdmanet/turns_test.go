@@ -10,7 +10,7 @@ import (
 // TestFullDispatcher: a dispatcher that has had no room for a connection gets no new ones until one
 // of its connections ends. So connections that do not fit into the first dispatcher share others.
 func TestFullDispatcher(t *testing.T) {
-	a, err := openAdapter("mem0", Path{})
+	a, err := openAdapter("mem0", Path{}, 0)
 	assert.NilError(t, err)
 	defer a.close()
 	s := &dispatchers{adapter: a}

@@ -17,10 +17,6 @@ const (
 	kindFin                    // the sender's stream ends, value is its length in bytes
 	kindClose                  // like kindFin, but the sender does not read any more either
 	kindClosed                 // the answer to kindClose
-	kindPing
-	kindPong
-	kindNotice  // value is the value of Notify
-	kindNoticed // value is the number of notices that the program has received
 	kinds
 )
 

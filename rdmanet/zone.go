@@ -34,7 +34,7 @@ type Zone struct {
 // and must not be empty. The path settings apply to all connections of the zone. If the device has
 // no memory windows, the error is errors.ErrUnsupported.
 func NewZone(device string, path Path) (*Zone, error) {
-	a, err := openAdapter(device, path)
+	a, err := openAdapter(device, path, defaultKeepAlive)
 	if err != nil {
 		return nil, fmt.Errorf("rdmanet: zone: %w", err)
 	}
@@ -65,9 +65,10 @@ func (c *config) useZone(z *Zone, device string, path Path) (string, error) {
 		return "", errors.New("rdmanet: Zone is not of NewZone")
 	}
 	name := z.adapter.key.name
-	if device != "" && device != name || path != (Path{}) && path.key(name) != z.adapter.key {
-		return "", fmt.Errorf("rdmanet: with a Zone Device and Path are its own, here on %s, and must be left out, and so "+
-			"must TLS: %w", name, syscall.EINVAL)
+	if device != "" && device != name || path != (Path{}) && path.key(name) != z.path.key(name) ||
+		c.keepAlive != defaultKeepAlive {
+		return "", fmt.Errorf("rdmanet: with a Zone Device, Path and KeepAlive are its own, here on %s, "+
+			"and must be left out, and so must TLS: %w", name, syscall.EINVAL)
 	}
 	c.path = z.path
 	return name, nil

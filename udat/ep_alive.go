@@ -2,6 +2,7 @@ package udat
 
 import (
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/godat/godat/udat/internal/fabric"
@@ -81,7 +82,7 @@ func (ep *EP) checkPeer() {
 	interval := ep.obj.ia.keepAlive
 	limit := silentChecks + int(bytes/slowestWire/uint64(interval/time.Second+1))
 	if !waits && w.silent >= limit {
-		why := fmt.Errorf("the peer has not answered for %v", time.Duration(w.silent)*interval)
+		why := fmt.Errorf("the peer has not answered for %v: %w", time.Duration(w.silent)*interval, syscall.ETIMEDOUT)
 		c.failed.CompareAndSwap(nil, &why) // the requests in flight have not been executed
 		ep.advance("ep", causeBroken, fabric.ConnEvent{Err: why})
 	}

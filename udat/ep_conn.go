@@ -3,6 +3,7 @@ package udat
 import (
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/godat/godat/udat/internal/fabric"
@@ -323,7 +324,7 @@ type workFailure struct {
 // cause returns the error that the BROKEN event reports.
 func (f workFailure) cause() error {
 	if f.status == fabric.StatusRetryExceeded {
-		return errors.New("the peer's device does not answer")
+		return fmt.Errorf("the peer's device does not answer: %w", syscall.ETIMEDOUT)
 	}
 	return fmt.Errorf("work has failed: %v", f.status)
 }

@@ -19,10 +19,6 @@ const (
 	rawFin
 	rawClose
 	rawClosed
-	rawPing
-	rawPong
-	rawNotice
-	rawNoticed
 	rawKinds
 )
 
@@ -86,7 +82,7 @@ func newRawPeer(r *round) (*rawPeer, error) {
 // greeting returns the greeting of a proper client.
 func (p *rawPeer) greeting() greeting {
 	t := p.mem.lmr.RMRTriplet(0, rawRingSize)
-	return greeting{"RDN3", 1, rawSlots, t.TargetAddress, t.RMRContext, rawRingSize}
+	return greeting{"RDN4", 1, rawSlots, t.TargetAddress, t.RMRContext, rawRingSize}
 }
 
 // request posts receives and sends a connection request with private data. The argument receives is
