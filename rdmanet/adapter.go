@@ -28,8 +28,8 @@ type Path struct {
 	server string      // the name that the peer's certificate must have, unless tls has one
 }
 
-// adapterKey identifies an adapter by a name or an address, and by the settings with which the device
-// is opened. The value -1 stands for an unset setting of the path.
+// adapterKey identifies an adapter by a name or an address, and by the settings with which the
+// device is opened. The value -1 stands for an unset setting of the path.
 type adapterKey struct {
 	name            string
 	ints            [5]int

@@ -50,11 +50,11 @@
 // their events. One of the blocked calls does this work. While no call does it, a goroutine of the
 // dispatcher does.
 //
-// The device asks the peer's device on an idle connection every [Dialer].KeepAlive. With the default
-// KeepAlive, calls that are blocked when the peer's host dies return within a minute. As over TCP, a
-// peer whose process is stopped keeps its connection. Dial ends after 30 seconds or with its
-// context. Dial tries again while the listener has too many requests. A listener queues up to
-// [ListenConfig].Backlog requests, and gives up peers that connect and send nothing: see
+// On an idle connection the device asks the peer's device every [Dialer].KeepAlive. With the
+// default KeepAlive, calls that are blocked when the peer's host dies return within a minute. As
+// over TCP, a peer whose process is stopped keeps its connection. Dial ends after 30 seconds or
+// with its context. Dial tries again while the listener has too many requests. A listener queues
+// up to [ListenConfig].Backlog requests, and gives up peers that connect and send nothing: see
 // SECURITY.md.
 //
 // # Closing

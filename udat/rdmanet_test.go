@@ -38,7 +38,7 @@ func TestStreamFaults(t *testing.T) {
 			s.On(faultfabric.PostSend).Skip(20).Fail(broken)
 		},
 	}
-	// To the other end this is a program that is stopped, which keeps its connection: Close ends the calls.
+	// The other end sees a program that is stopped, which keeps its connection: Close ends the calls.
 	silent := map[string]bool{"no completions": true, "none at the peer": true}
 	onEachOutside(t, func(t *testing.T, dev string) {
 		for name, fault := range faults {

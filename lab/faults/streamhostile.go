@@ -281,19 +281,23 @@ func randomNotes(r *round, s *echoServer, p *rawPeer) error {
 	return nil
 }
 
+// asUsual are the settings of a server that leaves all to the defaults.
+var asUsual rdmanet.ListenConfig
+
 const onlyItself = "its connection ends at both ends, with the reason; a proper client is served beside each"
 
 var streamHostileRows = []scenario{
 	rdmanetRow("14 wrong greetings: versions, sizes, receives",
-		"each is rejected with the reason; a proper client is served beside each", trespass(rdmanet.ListenConfig{}, wrongGreetings), once),
-	rdmanetRow("25 wrong messages, as the first one and later", onlyItself, trespass(rdmanet.ListenConfig{}, wrongMessages), once),
-	rdmanetRow("rings that are not there", onlyItself, trespass(rdmanet.ListenConfig{}, falseRing), once),
-	rdmanetRow("random messages", "a proper client is served; all is given back", trespass(rdmanet.ListenConfig{}, randomNotes), once),
+		"each is rejected with the reason; a proper client is served beside each",
+		trespass(asUsual, wrongGreetings), once),
+	rdmanetRow("25 wrong messages, as the first one and later", onlyItself, trespass(asUsual, wrongMessages), once),
+	rdmanetRow("rings that are not there", onlyItself, trespass(asUsual, falseRing), once),
+	rdmanetRow("random messages", "a proper client is served; all is given back", trespass(asUsual, randomNotes), once),
 	rdmanetRow("a peer that leaves after each step, in three ways",
-		"a proper client is served beside each; all is given back", trespass(rdmanet.ListenConfig{}, leavings), once),
+		"a proper client is served beside each; all is given back", trespass(asUsual, leavings), once),
 	rdmanetRow("a peer that is silent after each step",
 		"a connection without a first message ends after 15 s, the others stay; all is given back",
-		trespass(rdmanet.ListenConfig{}, silences), once),
+		trespass(asUsual, silences), once),
 	rdmanetRow("1,500 requests without a first message, in the virtual machine 200",
 		"a proper client is served during the flood and after it", trespass(rdmanet.ListenConfig{}, requestFlood), once),
 	rdmanetRow("floods of credit and of ends", "a proper client is served beside each",
