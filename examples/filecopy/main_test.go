@@ -3,7 +3,7 @@ package main
 import (
 	"bytes"
 	"math/rand/v2"
-	"net/netip"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -11,7 +11,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/examples/internal/exampletest"
-	"github.com/godat/godat/udat"
+	"github.com/godat/godat/rdmanet"
 )
 
 func TestMain(m *testing.M) { exampletest.Main(m, main) }
@@ -41,33 +41,36 @@ func TestInside(t *testing.T) {
 	exampletest.Inside(t)
 	for _, n := range sizes {
 		from, to, content := file(t, n)
-		address, done := make(chan netip.AddrPort, 1), make(chan error, 1)
-		go func() { done <- receive("mem0", to, func(at netip.AddrPort) { address <- at }) }()
+		address, done := make(chan string, 1), make(chan error, 1)
+		go func() { done <- receive("mem0", to, func(at net.Addr) { address <- at.String() }) }()
 		assert.NilError(t, send("mem0", from, <-address))
 		assert.NilError(t, <-done)
 		same(t, to, content)
 	}
 }
 
-// If the sender ends early, the receiver fails, and no file with the final name exists.
+// If the sender ends early, or sends what no sender sends, the receiver fails, and no file with the
+// final name exists.
 func TestCutShort(t *testing.T) {
 	exampletest.Inside(t)
-	_, to, _ := file(t, 0)
-	address, done := make(chan netip.AddrPort, 1), make(chan error, 1)
-	go func() { done <- receive("mem0", to, func(at netip.AddrPort) { address <- at }) }()
-	e, err := open("mem0", udat.PrivAll)
-	assert.NilError(t, err)
-	defer e.ia.Close(udat.CloseAbrupt)
-	at := <-address
-	assert.NilError(t, e.ep.Connect(at.Addr(), udat.ConnQual(at.Port()), patience, nil, udat.QoSBestEffort, 0))
-	_, err = e.next()
-	assert.NilError(t, err)
-	_, err = e.ep.PostBatch([]udat.Op{e.message(0, slot)})
-	assert.NilError(t, err)
-	assert.NilError(t, e.ep.Disconnect(udat.CloseGraceful))
-	assert.ErrorContains(t, <-done, "the connection has ended")
-	_, err = os.Stat(to)
-	assert.ErrorIs(t, err, os.ErrNotExist)
+	for last, want := range map[string]string{"": "", "12345678": "bytes in a slot", "9": "1 bytes instead of 8"} {
+		_, to, _ := file(t, 0)
+		address, done := make(chan string, 1), make(chan error, 1)
+		go func() { done <- receive("mem0", to, func(at net.Addr) { address <- at.String() }) }()
+		conn, err := (&rdmanet.Dialer{Device: "mem0"}).Dial(t.Context(), "rdma", <-address)
+		assert.NilError(t, err)
+		messages := rdmanet.NewMessages(conn)
+		assert.NilError(t, messages.SendMsg([]byte{0, 0, 0, 0, 0, 0, 0, 9}))
+		if last != "" {
+			assert.NilError(t, messages.SendMsg([]byte(last)))
+		} else {
+			assert.NilError(t, conn.Close())
+		}
+		assert.ErrorContains(t, <-done, want)
+		conn.Close()
+		_, err = os.Stat(to)
+		assert.ErrorIs(t, err, os.ErrNotExist)
+	}
 }
 
 // Runs the two ends as processes on a device.
