@@ -60,17 +60,9 @@ func (p Path) with(config *tls.Config) Path {
 }
 
 func (p Path) options() (opts []udat.Option) {
-	for _, s := range []struct {
-		value  *int
-		option func(int) udat.Option
-	}{
-		{p.TOS, udat.WithTOS}, {p.ServiceLevel, udat.WithServiceLevel}, {p.GIDIndex, udat.WithGIDIndex},
-		{p.AckTimeout, udat.WithAckTimeout}, {p.MTU, udat.WithMTU},
-	} {
-		if s.value != nil {
-			opts = append(opts, s.option(*s.value))
-		}
-	}
+	path := udat.PathOptions{TOS: p.TOS, ServiceLevel: p.ServiceLevel, GIDIndex: p.GIDIndex, AckTimeout: p.AckTimeout,
+		MTU: p.MTU}
+	opts = append(opts, udat.WithPath(path))
 	if p.Spin != nil {
 		opts = append(opts, udat.WithSpin(*p.Spin))
 	}

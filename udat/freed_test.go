@@ -12,6 +12,7 @@ import (
 
 	"github.com/godat/godat/udat"
 	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/rule"
 )
 
 // inUse returns the bytes of the heap that are in use.
@@ -101,6 +102,7 @@ func TestAsyncOverflow(t *testing.T) {
 			expect(t, async, udat.EventAsyncEPBroken)
 			empty(t, async)
 		}
+		rule.Proves(t, "EVD-54")
 	})
 }
 

@@ -56,9 +56,6 @@ func (o *openOptions) open(name, deviceName string, registered *registeredName) 
 	ia.obj.kind, ia.obj.ia = HandleIA, ia
 	ia.poller.init(o.pollEvery, (*EVD).pollOnce)
 	device, err := o.openDevice(deviceName, ia.asyncEvent)
-	if err == nil && o.match != nil {
-		err = o.match()
-	}
 	if err == nil {
 		ia.device, ia.has = device, device.Attr()
 		ia.obj.live.Store(true)

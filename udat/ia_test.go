@@ -226,7 +226,7 @@ func TestAsyncWhileOpening(t *testing.T) {
 			}
 			empty(t, ia.AsyncEVD())
 		}
-		for _, bad := range []udat.Option{udat.WithVersion(2, 0, true), udat.WithAsyncQLen(1 << 40)} {
+		for _, bad := range []udat.Option{udat.WithPath(udat.PathOptions{MTU: new(1)}), udat.WithAsyncQLen(1 << 40)} {
 			_, err := udat.Open(dev, tell, bad)
 			assert.Assert(t, err != nil)
 		}
@@ -244,28 +244,8 @@ func TestOpenErrors(t *testing.T) {
 			assert.ErrorIs(t, err, udat.WithSubtype(udat.ProviderNotFound, udat.SubNameNotRegistered), name)
 			assert.ErrorContains(t, err, dev, "it says what there is")
 		}
-		for _, c := range []struct {
-			major, minor int
-			threadSafe   bool
-			want         udat.Subtype // 0: it matches
-		}{
-			{1, 2, true, 0}, {1, 1, true, 0}, {1, 0, true, 0},
-			{2, 0, true, udat.SubMajorNotFound}, {0, 9, true, udat.SubMajorNotFound}, {-1, 2, false, udat.SubMajorNotFound},
-			{1, 3, true, udat.SubMinorNotFound}, {1, 1 << 40, false, udat.SubMinorNotFound},
-			{1, 2, false, udat.SubThreadSafetyNotFound}, {1, 0, false, udat.SubThreadSafetyNotFound},
-		} {
-			ia, err := udat.Open(dev, udat.WithVersion(c.major, c.minor, c.threadSafe))
-			if c.want == 0 {
-				assert.NilError(t, err)
-				assert.NilError(t, ia.Close(udat.CloseGraceful))
-				continue
-			}
-			assert.ErrorIs(t, err, udat.WithSubtype(udat.ProviderNotFound, c.want), "%+v", c)
-		}
-		_, err := udat.Open(dev+"x", udat.WithVersion(2, 0, false))
-		assert.ErrorIs(t, err, udat.WithSubtype(udat.ProviderNotFound, udat.SubNameNotRegistered), "the name comes first")
-		rule.Proves(t, "IA-OPEN-10", "IA-OPEN-11")
-		_, err = udat.Open("")
+		rule.Proves(t, "IA-OPEN-10")
+		_, err := udat.Open("")
 		assert.ErrorIs(t, err, udat.ErrInvalidParameter)
 		for _, bad := range []udat.Option{udat.WithAsyncQLen(0), udat.WithAsyncQLen(-5), udat.WithRNRRetry(8),
 			udat.WithRNRRetry(-1), udat.WithRetry(8), udat.WithRetry(-1)} {

@@ -17,7 +17,6 @@ type openOptions struct {
 	asyncEVD  *EVD
 	noAsync   bool
 	fabric    fabric.Options
-	match     func() error                      // compares the requested version with the adapter's; nil: no check
 	wrap      func(fabric.Fabric) fabric.Fabric // wraps each fabric, for tests; nil: the fabrics are used as they are
 	settings
 }
@@ -33,32 +32,6 @@ func (o *openOptions) apply(op string, opts []Option) error {
 		}
 	}
 	return nil
-}
-
-// WithVersion requests a DAT version and thread safety. The parameter major must be 1, minor must
-// be at most 2, and threadSafe must be true. Otherwise Open returns ProviderNotFound, with a
-// subtype that names the mismatch.
-//
-// Extension. These are the arguments that dat_ia_open passes to dat_ia_openv.
-func WithVersion(major, minor int, threadSafe bool) Option {
-	return func(o *openOptions) error {
-		o.match = func() error {
-			const op = "ia_open"
-			switch {
-			case major != providerMajor:
-				return fail(op, ProviderNotFound, SubMajorNotFound, "major version %d is asked for, must be %d", major,
-					providerMajor)
-			case minor > providerMinor:
-				return fail(op, ProviderNotFound, SubMinorNotFound, "minor version %d is asked for, must be at most %d", minor,
-					providerMinor)
-			case !threadSafe:
-				return fail(op, ProviderNotFound, SubThreadSafetyNotFound,
-					"an adapter that is not thread safe is asked for, all are")
-			}
-			return nil
-		}
-		return nil
-	}
 }
 
 // WithForeignConnectEVDs lets the adapter's endpoints use a connect dispatcher of another adapter,
@@ -147,66 +120,49 @@ func WithRetry(n int) Option {
 	}
 }
 
-// WithTOS sets the IP type of service of the adapter's connections, 0 to 255, with the DSCP in the
-// upper six bits. On InfiniBand it is the traffic class. Without this option the connection
-// manager's default applies.
-//
-// Extension.
-func WithTOS(tos int) Option {
-	return pathOption("type of service", tos, 255, func(p *fabric.PathOptions) **uint8 { return &p.TOS })
+// PathOptions select the path of an adapter's connections. Nil fields keep the connection manager's
+// choice. Both ends must use the same MTU and the same version of RoCE, which the GID selects.
+type PathOptions struct {
+	TOS          *int // IP type of service, 0 to 255, with the DSCP in the upper six bits; on InfiniBand the traffic class
+	ServiceLevel *int // 0 to 15; on RoCE the VLAN priority of the packets that this end sends
+	GIDIndex     *int // entry of the port's GID table, 0 to 255; the adapter then has only the address of this entry
+	AckTimeout   *int // 1 to 31: a request is sent again after 4.096 us << AckTimeout; 0: never; devices round up
+	MTU          *int // in bytes: 256, 512, 1024, 2048 or 4096, at most the MTU of the port
 }
 
-// WithServiceLevel sets the service level of the adapter's connections, 0 to 15; on RoCE it is the
-// VLAN priority. The level applies to the packets that this end sends. The library does not check
-// the peer's level: if the two differ, the two directions of the connection have different
-// priorities.
+// WithPath sets the path of the adapter's connections. If the MTUs of the two ends differ, a
+// message that is longer than the smaller one fails, and the connection breaks. On mem0 and tcp
+// Open returns ErrModelNotSupported, as it does for an MTU on iWARP.
 //
 // Extension.
-func WithServiceLevel(sl int) Option {
-	return pathOption("service level", sl, 15, func(p *fabric.PathOptions) **uint8 { return &p.SL })
-}
-
-// WithGIDIndex selects the entry of the port's GID table that the adapter's connections use. The
-// adapter then has only the address of that entry. On RoCE the entry also selects version 1 or 2 of
-// the protocol. Both ends must use the same version, because the two versions cannot exchange
-// packets.
-//
-// Extension.
-func WithGIDIndex(index int) Option {
-	return pathOption("GID index", index, 255, func(p *fabric.PathOptions) **uint8 { return &p.GIDIndex })
-}
-
-// WithAckTimeout sets how long the device waits for an acknowledgement before it sends a request
-// again. The time is 4.096 us << code, with code from 1 to 31. If code is 0, the device waits
-// without limit. Devices round the time up.
-//
-// Extension.
-func WithAckTimeout(code int) Option {
-	return pathOption("acknowledgement timeout", code, 31, func(p *fabric.PathOptions) **uint8 { return &p.AckTimeout })
-}
-
-func pathOption(what string, n, most int, field func(*fabric.PathOptions) **uint8) Option {
+func WithPath(p PathOptions) Option {
 	return func(o *openOptions) error {
-		if n < 0 || n > most {
-			return fail("ia_open", InvalidParameter, SubArg2, "%s is %d, must be from 0 to %d", what, n, most)
+		to := &o.fabric.Path
+		for _, s := range []struct {
+			what  string
+			value *int
+			most  int
+			to    **uint8
+		}{
+			{"type of service", p.TOS, 255, &to.TOS},
+			{"service level", p.ServiceLevel, 15, &to.SL},
+			{"GID index", p.GIDIndex, 255, &to.GIDIndex},
+			{"acknowledgement timeout", p.AckTimeout, 31, &to.AckTimeout},
+		} {
+			switch {
+			case s.value == nil:
+			case *s.value < 0 || *s.value > s.most:
+				return fail("ia_open", InvalidParameter, SubArg2, "%s is %d, must be from 0 to %d", s.what, *s.value, s.most)
+			default:
+				*s.to = new(uint8(*s.value))
+			}
 		}
-		value := uint8(n)
-		*field(&o.fabric.Path) = &value
-		return nil
-	}
-}
-
-// WithMTU sets the path MTU of the adapter's connections in bytes: 256, 512, 1024, 2048 or 4096, at
-// most the MTU of the port. Both ends must use the same MTU. Otherwise a message that is longer
-// than the smaller MTU fails, and the connection breaks.
-//
-// Extension.
-func WithMTU(bytes int) Option {
-	return func(o *openOptions) error {
-		if !slices.Contains([]int{256, 512, 1024, 2048, 4096}, bytes) {
-			return fail("ia_open", InvalidParameter, SubArg2, "path MTU is %d, must be 256, 512, 1024, 2048 or 4096", bytes)
+		if p.MTU == nil {
+			return nil
 		}
-		o.fabric.Path.MTU = bytes
+		if to.MTU = *p.MTU; !slices.Contains([]int{256, 512, 1024, 2048, 4096}, to.MTU) {
+			return fail("ia_open", InvalidParameter, SubArg2, "path MTU is %d, must be 256, 512, 1024, 2048 or 4096", to.MTU)
+		}
 		return nil
 	}
 }

@@ -8,6 +8,10 @@ import (
 	"github.com/godat/godat/udat"
 )
 
+// onePath are paths with one field each.
+var onePath = []udat.PathOptions{{TOS: new(int)}, {ServiceLevel: new(int)}, {MTU: new(1024)}, {GIDIndex: new(int)},
+	{AckTimeout: new(int)}}
+
 // TestPath: the device uses the path that the options of Open request, at both ends. An option that
 // a fabric does not support is refused.
 func TestPath(t *testing.T) {
@@ -18,30 +22,28 @@ func TestPath(t *testing.T) {
 		attr := udat.DeviceAttr(plain.ia)
 		switch {
 		case attr.Info.Fabric == "mem":
-			for _, opt := range []udat.Option{udat.WithTOS(0), udat.WithServiceLevel(0), udat.WithMTU(1024),
-				udat.WithGIDIndex(0), udat.WithAckTimeout(0)} {
-				_, err := udat.Open(dev, opt)
+			for _, opt := range onePath {
+				_, err := udat.Open(dev, udat.WithPath(opt))
 				assert.ErrorContains(t, err, "has no packets")
 			}
 			return
 		case attr.Info.Fabric == "tcp":
-			for _, opt := range []udat.Option{udat.WithTOS(0), udat.WithServiceLevel(0), udat.WithMTU(1024),
-				udat.WithGIDIndex(0), udat.WithAckTimeout(0)} {
-				_, err := udat.Open(dev, opt)
+			for _, opt := range onePath {
+				_, err := udat.Open(dev, udat.WithPath(opt))
 				assert.ErrorContains(t, err, "TCP sets type of service")
 			}
 			return
 		case attr.Transport == "iWARP":
-			_, err := udat.Open(dev, udat.WithMTU(1024))
+			_, err := udat.Open(dev, udat.WithPath(udat.PathOptions{MTU: new(1024)}))
 			assert.ErrorContains(t, err, "iWARP has no")
-			pair(t, dev, setup{opts: []udat.Option{udat.WithTOS(104)}})
+			pair(t, dev, setup{opts: []udat.Option{udat.WithPath(udat.PathOptions{TOS: new(104)})}})
 			return
 		}
-		_, err = udat.Open(dev, udat.WithGIDIndex(255))
+		_, err = udat.Open(dev, udat.WithPath(udat.PathOptions{GIDIndex: new(255)}))
 		refused(t, err, udat.InvalidParameter, udat.SubNone)
 		assert.ErrorContains(t, err, "GID index is 255, where "+dev+" has no GID")
 		if attr.MTU < 4096 {
-			_, err = udat.Open(dev, udat.WithMTU(4096))
+			_, err = udat.Open(dev, udat.WithPath(udat.PathOptions{MTU: new(4096)}))
 			assert.ErrorContains(t, err, "path MTU is 4096, "+dev+" has")
 		}
 		connect(t, plain, newEnd(t, dev, setup{}))
@@ -52,8 +54,9 @@ func TestPath(t *testing.T) {
 			retries = 6
 		}
 		assert.Equal(t, by.Retry, retries)
-		a, b := pair(t, dev, setup{opts: []udat.Option{udat.WithTOS(104), udat.WithServiceLevel(3), udat.WithMTU(512),
-			udat.WithGIDIndex(int(by.GIDIndex)), udat.WithAckTimeout(17), udat.WithRetry(5), udat.WithRNRRetry(4)}})
+		a, b := pair(t, dev, setup{opts: []udat.Option{udat.WithRetry(5), udat.WithRNRRetry(4),
+			udat.WithPath(udat.PathOptions{TOS: new(104), ServiceLevel: new(3), MTU: new(512),
+				GIDIndex: new(int(by.GIDIndex)), AckTimeout: new(17)})}})
 		want := udat.Path{MTU: 512, TOS: 104, SL: 3, GIDIndex: by.GIDIndex, AckTimeout: 17, Retry: 5, RNRRetry: 4}
 		for _, e := range []*end{a, b} {
 			got, err := e.ep.Path()

@@ -154,17 +154,14 @@ func (l *udatLink) path() *result.Path {
 
 // knobs returns the options that set the case's knobs and the GID index.
 func knobs(c *result.Case, gid result.Knob) (opts []udat.Option) {
-	for _, k := range []struct {
-		result.Knob
-		option func(int) udat.Option
-	}{
-		{c.TOS, udat.WithTOS}, {c.SL, udat.WithServiceLevel}, {c.MTU, udat.WithMTU}, {c.Retry, udat.WithRetry},
-		{c.Timeout, udat.WithAckTimeout}, {c.RNR, udat.WithRNRRetry},
-		{gid, udat.WithGIDIndex},
-	} {
-		if n, ok := k.Get(); ok {
-			opts = append(opts, k.option(n))
-		}
+	path := udat.PathOptions{TOS: c.TOS.Ptr(), ServiceLevel: c.SL.Ptr(), MTU: c.MTU.Ptr(), AckTimeout: c.Timeout.Ptr(),
+		GIDIndex: gid.Ptr()}
+	opts = append(opts, udat.WithPath(path))
+	if n, ok := c.Retry.Get(); ok {
+		opts = append(opts, udat.WithRetry(n))
+	}
+	if n, ok := c.RNR.Get(); ok {
+		opts = append(opts, udat.WithRNRRetry(n))
 	}
 	return opts
 }

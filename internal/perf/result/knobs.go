@@ -29,6 +29,14 @@ func Set(n int) Knob { return Knob{n, true} }
 // Get returns the number and true, or 0 and false if the Knob is unset.
 func (k Knob) Get() (int, bool) { return k.n, k.set }
 
+// Ptr returns a pointer to the number, or nil if the Knob is unset.
+func (k Knob) Ptr() *int {
+	if !k.set {
+		return nil
+	}
+	return &k.n
+}
+
 // Or returns the number, or n if the Knob is unset.
 func (k Knob) Or(n int) int {
 	if k.set {
