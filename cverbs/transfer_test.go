@@ -197,21 +197,40 @@ func TestErrorCompletion(t *testing.T) {
 	assert.Equal(t, poll(t, a.scq, 1)[0].Status, WCWRFlushErr)
 }
 
-// A send to a queue pair that no longer exists fails after the retries, and no later request
-// succeeds.
+// TestPeerGone: a request fails after its retries if the peer's queue pair no longer exists, or is
+// in ERR, even if it waited for a receive for ever before; and no later request succeeds.
 func TestPeerGone(t *testing.T) {
 	ctx := openRoCE(t)
-	a, b := newEnd(t, ctx), newEnd(t, ctx)
-	path := a.path(b.qp.Num())
-	path.RetryCnt = 1
-	assert.NilError(t, a.qp.ToRTR(path))
-	assert.NilError(t, a.qp.ToRTS(path))
-	assert.NilError(t, b.qp.Close())
-	a.send(SendWR{ID: 1, Opcode: OpSend}, a.sge(0, 8))
-	a.send(SendWR{ID: 2, Opcode: OpSend}, a.sge(0, 8))
-	wc := poll(t, a.scq, 2)
-	assert.Equal(t, wc[0].Status, WCRetryExcErr)
-	assert.Equal(t, wc[1].Status, WCWRFlushErr)
+	cases := map[string]struct {
+		leave   func(*QP) error
+		unready bool // the requests are posted first
+	}{
+		"gone": {(*QP).Close, false}, "gone while unready": {(*QP).Close, true},
+		"in error": {(*QP).ToError, false}, "in error while unready": {(*QP).ToError, true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			a, b := newEnd(t, ctx), newEnd(t, ctx)
+			b.connect(a)
+			path := a.path(b.qp.Num())
+			path.Timeout, path.RetryCnt = 10, 2 // soft-RoCE retries for ever if RetryCnt is 7
+			assert.NilError(t, a.qp.ToRTR(path))
+			assert.NilError(t, a.qp.ToRTS(path))
+			if !c.unready {
+				assert.NilError(t, c.leave(b.qp))
+			}
+			a.send(SendWR{ID: 1, Opcode: OpSend}, a.sge(0, 1))
+			a.send(SendWR{ID: 2, Opcode: OpSend}, a.sge(0, 1))
+			if c.unready {
+				assert.NilError(t, c.leave(b.qp))
+			}
+			var status []WCStatus
+			for _, wc := range poll(t, a.scq, 2) {
+				status = append(status, wc.Status)
+			}
+			assert.DeepEqual(t, status, []WCStatus{WCRetryExcErr, WCWRFlushErr})
+		})
+	}
 }
 
 // Two processes that exchange the numbers of their queue pairs and their GIDs, as BestGID chooses

@@ -126,7 +126,8 @@ struct sqp { // the shared part of a queue pair
 	uint32_t rq_head, rq_tail;
 	uint32_t starved; // 1: a request of the peer waits for a receive, or for the state of this queue pair
 	uint32_t lost;    // not 0: a thread runs give_up for this queue pair; the status of its request
-	uint64_t retries; // how long a request is retried whose queue pair does not exist, in ns; 0: for ever
+	struct qp *own;   // in the process of this queue pair
+	uint64_t retries; // how long a request is retried whose queue pair does not answer, in ns; 0: for ever
 	uint64_t rnr_retries; // the same for a request for which the peer has no receive
 	uint64_t depart; // the next message leaves at this tick at the earliest
 };
@@ -777,7 +778,7 @@ static void to_error(const struct host *h, struct sqp *p, uint32_t num)
 
 // The outcome of a request: executed, to be retried later, to be retried although the peer has no
 // receive or the queue pair does not exist, or failed at one or both ends.
-enum outcome { DONE, LATER, UNREADY, LOST, BROKEN };
+enum outcome { DONE, UNREADY, LOST, BROKEN };
 
 // What execute returns. If the request has failed, status says why, and theirs_broken whether the
 // peer's queue pair moves to ERR, too.
@@ -912,7 +913,7 @@ static inline enum outcome readiness(const struct sqp *p, struct sqp *q, const s
 	if (answers && !(takes_receive(w) && q->rq_head == q->rq_tail))
 		return DONE;
 	q->starved = 1;
-	return answers ? UNREADY : LATER;
+	return answers ? UNREADY : LOST;
 }
 
 // Copies the data of an RDMA request.
@@ -992,30 +993,60 @@ static struct result execute(const struct host *h, struct sqp *p, const struct h
 	return r;
 }
 
+// Returns how long a request is retried that will end with status, in ns; 0: for ever.
+static uint64_t patience(const struct sqp *p, uint32_t status)
+{
+	return status == IBV_WC_RETRY_EXC_ERR ? p->retries : p->rnr_retries;
+}
+
+// Returns DONE if the peer's queue pair can take the oldest request of p now. The caller has locked
+// the send queue of p.
+static enum outcome oldest(struct sqp *p)
+{
+	const struct host *o = p->own->peer;
+	struct sqp *q = &o->seg->qp[p->peer_num % MAX_QP];
+	enum outcome now;
+
+	if (o != &lp.hosts[0] && ended(o->pid))
+		return LOST;
+	lock(&q->recv_lock);
+	now = readiness(p, q, wqe(&lp.hosts[0], p, p->sq_next));
+	unlock(&q->recv_lock);
+	return now;
+}
+
 // Waits until the retries of the oldest request of a queue pair are over, and breaks the queue pair
-// unless the request has ended meanwhile.
+// unless the request has ended meanwhile. A request that waits for a receive for ever fails if the
+// peer does not answer any more.
 static void *give_up(void *index)
 {
 	const struct host *me = &lp.hosts[0];
 	struct sqp *p = &me->seg->qp[(uintptr_t)index];
 	uint32_t num = p->num, slot = p->sq_next;
-	uint64_t retries = p->lost == IBV_WC_RETRY_EXC_ERR ? p->retries : p->rnr_retries;
-	struct timespec t = { .tv_sec = (time_t)(retries / 1000000000), .tv_nsec = (long)(retries % 1000000000) };
 	int again, broken = 0;
 
 	do {
+		uint64_t wait = patience(p, p->lost) ? patience(p, p->lost) : p->retries;
+		struct timespec t = { .tv_sec = (time_t)(wait / 1000000000), .tv_nsec = (long)(wait % 1000000000) };
+
 		clock_nanosleep(CLOCK_MONOTONIC, 0, &t, NULL);
 		lock_sends(p);
-		again = p->live && p->num == num && p->state == IBV_QPS_RTS && p->sq_next != p->sq_tail;
-		if (again && p->sq_next == slot) {
-			struct ibv_wc wc = { .wr_id = wqe(me, p, slot)->id, .status = p->lost, .qp_num = num };
+		again = wait && p->live && p->num == num && p->state == IBV_QPS_RTS && p->sq_next != p->sq_tail;
+		if (again) {
+			enum outcome now = oldest(p);
+			uint32_t status = now == LOST ? IBV_WC_RETRY_EXC_ERR : IBV_WC_RNR_RETRY_EXC_ERR;
 
-			complete_send(me, p, &wc, 0, ++p->sq_next);
-			broken = 1;
-			again = 0;
+			if (now != DONE && p->sq_next == slot && status == p->lost && patience(p, status)) {
+				struct ibv_wc wc = { .wr_id = wqe(me, p, slot)->id, .status = status, .qp_num = num };
+
+				complete_send(me, p, &wc, 0, ++p->sq_next);
+				broken = 1;
+				again = 0;
+			}
+			p->lost = status;
 		}
 		slot = p->sq_next;
-		if (!again)
+		if (!again && p->num == num)
 			p->lost = 0;
 		unlock(&p->send_lock);
 	} while (again);
@@ -1030,7 +1061,7 @@ static void start_give_up(struct sqp *p, enum outcome end)
 {
 	pthread_t thread;
 
-	if (p->lost || !(end == LOST ? p->retries : p->rnr_retries))
+	if (p->lost || !(p->retries || p->rnr_retries))
 		return;
 	p->lost = end == LOST ? IBV_WC_RETRY_EXC_ERR : IBV_WC_RNR_RETRY_EXC_ERR;
 	if (pthread_create(&thread, NULL, give_up, (void *)(p - lp.hosts[0].seg->qp)))
@@ -2334,6 +2365,7 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
 	p->rcq = (uint32_t)(((struct cq *)a->recv_cq)->s - s->cq);
 	add_sender(s, p);
 	q->s = p;
+	p->own = q;
 	q->max_sge_send = cap->max_send_sge;
 	q->max_sge_recv = cap->max_recv_sge;
 	q->max_inline = cap->max_inline_data;
