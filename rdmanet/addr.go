@@ -12,19 +12,19 @@ const Network = "rdma"
 
 // Addr is the address of one end of a connection: the IP address of its RDMA device, and a port of
 // the RDMA connection manager. These ports are independent of the TCP ports, except on the device
-// "tcp".
+// "tcp", whose addresses are of the type *net.TCPAddr.
 type Addr struct{ netip.AddrPort }
 
 // Network returns "rdma".
 func (Addr) Network() string { return Network }
 
 // resolve returns the addresses for "host:port". Without a host it returns the unspecified address.
-// If tcpNames is true, the networks "tcp", "tcp4" and "tcp6" are allowed too.
-func resolve(ctx context.Context, network, address string, tcpNames bool) ([]netip.AddrPort, error) {
+// The network may also be "tcp", and "tcp4" or "tcp6", which select an address family.
+func resolve(ctx context.Context, network, address string) ([]netip.AddrPort, error) {
 	family := ""
-	switch {
-	case network == Network:
-	case tcpNames && (network == "tcp" || network == "tcp4" || network == "tcp6"):
+	switch network {
+	case Network, "tcp":
+	case "tcp4", "tcp6":
 		family = network[3:]
 	default:
 		return nil, net.UnknownNetworkError(network + ` (package rdmanet has "rdma")`)
@@ -38,7 +38,11 @@ func resolve(ctx context.Context, network, address string, tcpNames bool) ([]net
 		return nil, err
 	}
 	if host == "" {
-		return []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(port))}, nil
+		any := netip.IPv4Unspecified()
+		if family == "6" {
+			any = netip.IPv6Unspecified()
+		}
+		return []netip.AddrPort{netip.AddrPortFrom(any, uint16(port))}, nil
 	}
 	list, err := net.DefaultResolver.LookupIPAddr(lookupContext(ctx), host) // LookupNetIP drops the zones
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"time"
 )
 
@@ -16,7 +17,8 @@ type config struct {
 	tcpAddrs                bool
 	log                     *slog.Logger
 	path                    Path
-	zone                    *Zone // nil: each connection has a protection zone of its own
+	zone                    *Zone                      // nil: each connection has a protection zone of its own
+	accept                  func(netip.AddrPort) error // of a Listener; nil: every peer may connect
 }
 
 const (

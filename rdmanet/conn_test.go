@@ -3,6 +3,7 @@ package rdmanet_test
 import (
 	"context"
 	"net"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -35,6 +36,9 @@ func onEach(t *testing.T, test func(t *testing.T, dev string)) {
 		t.Run(dev, func(t *testing.T) { test(t, dev) })
 	}
 }
+
+// addrOf returns an address whose type depends on the device.
+func addrOf(a net.Addr) netip.AddrPort { return netip.MustParseAddrPort(a.String()) }
 
 // listen listens on a device until the test ends.
 func listen(t testing.TB, dev string, lc rdmanet.ListenConfig) *rdmanet.Listener {

@@ -60,7 +60,7 @@ func deafPeer(t *testing.T, dev string) (*Conn, *strangers) {
 	assert.NilError(t, err)
 	t.Cleanup(func() { l.Close() })
 	s := newStrangers(t, dev)
-	s.connect(1, l.Addr().(Addr).AddrPort)
+	s.connect(1, addrOf(l.Addr()))
 	assert.Equal(t, s.await(1)[udat.EventConnectionEstablished], 1)
 	control{kind: kindCredit, limit: 4096, value: 4096}.encode(s.mem.Bytes()[8<<10:])
 	assert.NilError(t, s.eps[0].PostSend([]udat.LMRTriplet{s.mem.Triplet(8<<10, controlSize)}, 0, udat.CompletionDefault))
@@ -121,7 +121,7 @@ func TestAddressesShareTheTime(t *testing.T) {
 	silent, _, err := ia.CreatePSPAny(requests, udat.PSPConsumer)
 	assert.NilError(t, err)
 	d := Dialer{Device: memDevice}
-	good := l.Addr().(Addr).AddrPort
+	good := addrOf(l.Addr())
 	addrs := []netip.AddrPort{netip.AddrPortFrom(good.Addr(), uint16(silent)), good}
 	cfg, device, err := d.config()
 	assert.NilError(t, err)

@@ -26,6 +26,8 @@ const (
 	tcpPrefix = tcpDevice + ":"
 )
 
+const tcpAdvice = `the device "tcp", named at both ends, needs no hardware`
+
 func isTCP(device string) bool { return device == tcpDevice || strings.HasPrefix(device, tcpPrefix) }
 
 // devicesFor returns the devices to listen on for a local address, as names or addresses. The
@@ -102,7 +104,7 @@ func noDevice(format string, args ...any) error {
 	if why := udat.WhyNoDevices(); why != nil {
 		advice = strings.ReplaceAll(why.Error(), "\n", "; ")
 	}
-	return fmt.Errorf("%w: %s (%s; the device \"tcp\", named at both ends, needs no hardware)", ErrNoDevice, text, advice)
+	return fmt.Errorf("%w: %s (%s; %s)", ErrNoDevice, text, advice, tcpAdvice)
 }
 
 // verbsDevices returns the verbs devices of this host that are active and have an address. The

@@ -56,8 +56,8 @@ type Dialer struct {
 	// Timeout is the time limit of Dial, for all addresses of the host together. The value 0 means 30
 	// seconds.
 	Timeout time.Duration
-	// TCPAddrs makes LocalAddr and RemoteAddr return *net.TCPAddr, for programs that need this
-	// type.
+	// TCPAddrs makes LocalAddr and RemoteAddr return *net.TCPAddr on every device, for programs that
+	// panic without this type. On the device "tcp" they return it without TCPAddrs, too.
 	TCPAddrs bool
 	// Logger receives problems that no call can return: bytes lost after Close, or a ring that
 	// could not be registered. If it is nil, slog.Default() is used.
@@ -70,18 +70,16 @@ type Dialer struct {
 	Fallback func(reason error)
 }
 
-// Dial connects to "host:port" on the network "rdma", with the settings of the zero Dialer. It
-// fails if ctx is done before the connection is established.
+// Dial connects to "host:port" on the network "rdma", with the settings of the zero Dialer: see
+// [Dialer.Dial].
 func Dial(ctx context.Context, network, address string) (*Conn, error) {
 	return new(Dialer).Dial(ctx, network, address)
 }
 
-// DialContext is [Dialer.Dial] for programs that need a [net.Conn], such as http.Transport. It also
-// accepts the network names "tcp", "tcp4" and "tcp6", and connects by RDMA all the same; "tcp4" and
-// "tcp6" select an address family. It calls the ConnectStart and ConnectDone hooks of an
-// httptrace.ClientTrace in ctx. Only DialContext uses Fallback.
+// DialContext is [Dialer.Dial] for programs that need a [net.Conn], such as http.Transport. Only
+// DialContext uses Fallback.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	c, err := d.dialAll(ctx, network, address, true)
+	c, err := d.Dial(ctx, network, address)
 	switch {
 	case err == nil:
 		return c, nil
@@ -102,17 +100,15 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	return tcp.DialContext(ctx, network, address)
 }
 
-// Dial connects to "host:port" on the network "rdma". If the host has several addresses, Dial tries
-// them in order, each with a share of the time. If the peer refuses because it has too many
-// requests, or if the device gives up waiting for an answer, Dial tries again until its time is
-// over. The error is a [*net.OpError]. It wraps syscall.ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH or
-// EMFILE, [ErrNoDevice], or the error of ctx. If the time is over, it wraps
-// context.DeadlineExceeded.
+// Dial connects to "host:port" on the network "rdma". The networks "tcp", "tcp4" and "tcp6", which
+// programs of package net name, connect by RDMA all the same; "tcp4" and "tcp6" select an address
+// family. If the host has several addresses, Dial tries them in order, each with a share of the
+// time. It calls the ConnectStart and ConnectDone hooks of an httptrace.ClientTrace in ctx. If the
+// peer refuses because it has too many requests, or if the device gives up waiting for an answer,
+// Dial tries again until its time is over. The error is a [*net.OpError]. It wraps
+// syscall.ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH or EMFILE, [ErrNoDevice], or the error of ctx. If
+// the time is over, it wraps context.DeadlineExceeded.
 func (d *Dialer) Dial(ctx context.Context, network, address string) (*Conn, error) {
-	return d.dialAll(ctx, network, address, false)
-}
-
-func (d *Dialer) dialAll(ctx context.Context, network, address string, tcpNames bool) (*Conn, error) {
 	timeout := d.Timeout
 	if timeout <= 0 {
 		timeout = dialTime
@@ -125,7 +121,7 @@ func (d *Dialer) dialAll(ctx context.Context, network, address string, tcpNames 
 	}
 	var addrs []netip.AddrPort
 	if err == nil {
-		addrs, err = resolve(ctx, network, address, tcpNames)
+		addrs, err = resolve(ctx, network, address)
 	}
 	if len(addrs) > 0 && addrs[0].Port() == 0 {
 		err = fmt.Errorf("port 0: %w", syscall.ECONNREFUSED)
@@ -158,7 +154,7 @@ func (d *Dialer) dialEach(ctx context.Context, network string, cfg config, devic
 			return c, nil
 		}
 		if first == nil || errors.Is(first, ErrNoDevice) && !errors.Is(err, ErrNoDevice) {
-			first = dialError(network, Addr{to}, err)
+			first = dialError(network, cfg.addr(Addr{to}), err)
 		}
 		if ctx.Err() != nil {
 			break
@@ -300,6 +296,9 @@ func (d *Dialer) dial(ctx context.Context, cfg config, device string, to netip.A
 	}
 	if err != nil {
 		c.abort(err)
+		if device == "" && name == memDevice {
+			err = fmt.Errorf("%w (no RDMA device here, so Dial used mem0; %s)", err, tcpAdvice)
+		}
 		return nil, err
 	}
 	return c, nil

@@ -53,7 +53,7 @@ func TestAcceptWithoutFiles(t *testing.T) {
 	assert.NilError(t, err)
 	defer unix.Close(stranger)
 	enough := leaktest.LimitFiles(t, 3)
-	to := &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: int(l.Addr().(rdmanet.Addr).Port())}
+	to := &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: int(addrOf(l.Addr()).Port())}
 	assert.NilError(t, unix.Connect(stranger, to))
 	assert.NilError(t, l.SetDeadline(time.Now().Add(patience)))
 	for range 2 {

@@ -82,7 +82,7 @@ func FuzzControl(f *testing.F) {
 	f.Add([]byte{})
 	l, witness := fuzzListener(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		r, err := connectRaw(t, "mem0", l.Addr().(Addr).AddrPort, hello.encode)
+		r, err := connectRaw(t, "mem0", addrOf(l.Addr()), hello.encode)
 		assert.NilError(t, err)
 		r.credit() // opens the connection
 		for n := 0; n == 0 || len(b) > 0 && n < 10; n++ {

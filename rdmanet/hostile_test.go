@@ -3,6 +3,7 @@ package rdmanet
 import (
 	"errors"
 	"io"
+	"net"
 	"net/netip"
 	"os"
 	"strings"
@@ -27,6 +28,9 @@ func hostileDevices() []string {
 	}
 	return append([]string{"mem0"}, strings.Split(env, ",")...)
 }
+
+// addrOf returns an address whose type depends on the device.
+func addrOf(a net.Addr) netip.AddrPort { return netip.MustParseAddrPort(a.String()) }
 
 // raw is a peer that is written on udat. It sends what the test wants.
 type raw struct {
@@ -158,7 +162,7 @@ func TestHostilePeer(t *testing.T) {
 		defer goodServer.Close()
 		for name, attack := range attacks {
 			t.Run(dev+"/"+name, func(t *testing.T) {
-				r, err := connectRaw(t, dev, l.Addr().(Addr).AddrPort, hello.encode)
+				r, err := connectRaw(t, dev, addrOf(l.Addr()), hello.encode)
 				assert.NilError(t, err)
 				r.credit()
 				c, err := l.AcceptConn()
@@ -207,7 +211,7 @@ func TestHostileHello(t *testing.T) {
 		defer l.Close()
 		for name, h := range hellos {
 			t.Run(dev+"/"+name, func(t *testing.T) {
-				_, err := connectRaw(t, dev, l.Addr().(Addr).AddrPort, h.private)
+				_, err := connectRaw(t, dev, addrOf(l.Addr()), h.private)
 				assert.ErrorContains(t, err, "PEER_REJECTED")
 				assert.ErrorContains(t, err, h.want)
 			})

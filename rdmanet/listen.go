@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 
@@ -37,7 +38,12 @@ type ListenConfig struct {
 	// of requests that wait for an answer. It can be 1 to 65,536, and 0 means 4096. In addition,
 	// connections may wait for the first message of their peers: at most a quarter of Backlog, or 4 if
 	// a quarter is less. The listener refuses all further requests, and a [Dialer] tries again.
-	Backlog  int
+	Backlog int
+	// Accept, unless nil, decides which peers may connect. It is called with the address and port of
+	// each peer that requests a connection, before anything is allocated for the peer. If it returns
+	// an error, the peer's Dial fails with ECONNREFUSED. One goroutine of the device makes the calls,
+	// so Accept must not block. The address proves nothing about who the peer is; TLS does.
+	Accept   func(peer netip.AddrPort) error
 	TCPAddrs bool
 	Logger   *slog.Logger
 	// Fallback, unless nil, allows Listen to use TCP if no RDMA device has the address
@@ -46,14 +52,17 @@ type ListenConfig struct {
 	Fallback func(reason error)
 }
 
-// Listen listens on "host:port" of the network "rdma", with the settings of the zero ListenConfig.
-// Port 0 selects a free port.
+// Listen listens on "host:port" of the network "rdma", with the settings of the zero ListenConfig:
+// see [ListenConfig.Listen].
 func Listen(network, address string) (*Listener, error) {
 	return new(ListenConfig).listen(context.Background(), network, address)
 }
 
-// Listen listens on "host:port" of the network "rdma". The result is a [*Listener], or a listener
-// of package net if Fallback was called. The context only limits the time to look up the address.
+// Listen listens on "host:port" of the network "rdma". The networks "tcp", "tcp4" and "tcp6" listen
+// by RDMA, too, as in [Dialer.Dial]. Port 0 selects a free port. If the host has several addresses,
+// Listen uses the first one of IPv4, or else the first one, like package net. The result is a
+// [*Listener], or a listener of package net if Fallback was called. The context only limits the
+// time to look up the address.
 // If the port is in use, the error wraps syscall.EADDRINUSE. If this host does not have the
 // address, the error on "tcp" wraps syscall.EADDRNOTAVAIL.
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
@@ -66,25 +75,52 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	}
 	lc.Fallback(err)
 	tcp := net.ListenConfig{KeepAlive: lc.KeepAlive}
-	l2, err := tcp.Listen(ctx, "tcp", address)
+	if network == Network {
+		network = "tcp"
+	}
+	l2, err := tcp.Listen(ctx, network, address)
+	if err == nil && lc.Accept != nil {
+		l2 = filtered{l2, lc.Accept}
+	}
 	if err == nil && lc.TLS != nil {
 		l2 = tls.NewListener(l2, lc.TLS)
 	}
 	return l2, err
 }
 
+// filtered is a listener of package net with the filter of ListenConfig.Accept.
+type filtered struct {
+	net.Listener
+	accept func(netip.AddrPort) error
+}
+
+func (l filtered) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		peer := c.RemoteAddr().(*net.TCPAddr).AddrPort()
+		if l.accept(netip.AddrPortFrom(peer.Addr().Unmap(), peer.Port())) == nil {
+			return c, nil
+		}
+		c.Close()
+	}
+}
+
 func (lc *ListenConfig) listen(ctx context.Context, network, address string) (l *Listener, err error) {
 	var local netip.AddrPort
+	var cfg config
 	defer func() {
 		if err != nil {
 			op := &net.OpError{Op: "listen", Net: network, Err: err}
 			if local.IsValid() {
-				op.Addr = Addr{local}
+				op.Addr = cfg.addr(Addr{local})
 			}
 			err = op
 		}
 	}()
-	cfg, err := newConfig(lc.ReadBuffer, lc.WriteBuffer, lc.KeepAlive, lc.TCPAddrs, lc.Logger)
+	cfg, err = newConfig(lc.ReadBuffer, lc.WriteBuffer, lc.KeepAlive, lc.TCPAddrs, lc.Logger)
 	if err != nil {
 		return nil, err
 	}
@@ -95,11 +131,11 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (l 
 	if backlog == 0 {
 		backlog = defaultBacklog
 	}
-	addrs, err := resolve(ctx, network, address, false)
+	addrs, err := resolve(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
-	local = addrs[0]
+	local = addrs[max(slices.IndexFunc(addrs, func(a netip.AddrPort) bool { return a.Addr().Is4() }), 0)]
 	device, err := cfg.useZone(lc.Zone, lc.Device, lc.Path.with(lc.TLS))
 	if err != nil {
 		return nil, err
@@ -108,10 +144,15 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (l 
 	if err != nil {
 		return nil, err
 	}
+	if device == "" && devices[0] == memDevice {
+		cfg.log.Info("rdmanet: no RDMA device here: the listener serves only this process, by mem0; "+tcpAdvice,
+			"address", local)
+	}
 	if lc.Zone != nil && devices[0] != device {
 		return nil, fmt.Errorf("rdmanet: with a Zone on %s a listener has all addresses, not %v alone: use one on %s: %w",
 			device, local.Addr(), devices[0], syscall.EINVAL)
 	}
+	cfg.accept = lc.Accept
 	l = &Listener{cfg: cfg, admission: admission{backlog: backlog}}
 	l.changed.L = &l.mu
 	port := udat.ConnQual(local.Port())
@@ -154,7 +195,7 @@ func (l *Listener) listenOn(device string, port udat.ConnQual) (*point, error) {
 		return nil, err
 	}
 	p := &point{adapter: a, pool: &dispatchers{adapter: a}}
-	if err := p.listen(port, l.backlog); err != nil {
+	if err := p.listen(port, l.backlog, udat.WithAccept(l.cfg.accept)); err != nil {
 		p.close()
 		return nil, err
 	}
@@ -171,7 +212,7 @@ type point struct {
 	failed  bool // guarded by Listener.mu
 }
 
-func (p *point) listen(port udat.ConnQual, backlog int) (err error) {
+func (p *point) listen(port udat.ConnQual, backlog int, filter udat.ListenOption) (err error) {
 	if p.d, err = p.pool.get(false); err != nil {
 		return err
 	}
@@ -181,9 +222,9 @@ func (p *point) listen(port udat.ConnQual, backlog int) (err error) {
 		return err
 	}
 	if port == 0 {
-		_, p.psp, err = p.adapter.CreatePSPAny(p.evd, udat.PSPConsumer)
+		_, p.psp, err = p.adapter.CreatePSPAny(p.evd, udat.PSPConsumer, filter)
 	} else {
-		p.psp, err = p.adapter.CreatePSP(port, p.evd, udat.PSPConsumer)
+		p.psp, err = p.adapter.CreatePSP(port, p.evd, udat.PSPConsumer, filter)
 	}
 	return err
 }

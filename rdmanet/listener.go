@@ -354,8 +354,8 @@ func (l *Listener) SetDeadline(t time.Time) error {
 	return nil
 }
 
-// Addr returns the address on which the Listener listens: an [Addr], or a *net.TCPAddr with
-// [ListenConfig].TCPAddrs. If it listens on several devices, it returns the address of the first.
+// Addr returns the address on which the Listener listens, of the type of [Conn.LocalAddr]. If it
+// listens on several devices, it returns the address of the first.
 func (l *Listener) Addr() net.Addr {
 	if len(l.points) == 0 {
 		return l.cfg.addr(Addr{})

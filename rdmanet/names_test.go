@@ -76,7 +76,7 @@ func TestNameWithAddresses(t *testing.T) {
 	}
 	l, err := (&ListenConfig{Device: "tcp"}).listen(t.Context(), Network, "127.0.0.2:0")
 	assert.NilError(t, err)
-	port := l.Addr().(Addr).Port()
+	port := addrOf(l.Addr()).Port()
 	var events []string
 	hear := func(format string, args ...any) { events = append(events, fmt.Sprintf(format, args...)) }
 	trace := &httptrace.ClientTrace{
@@ -124,7 +124,7 @@ func TestUnreachableAddress(t *testing.T) {
 	}
 	l, err := Listen(Network, "127.0.0.1:0")
 	assert.NilError(t, err)
-	served := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), l.Addr().(Addr).Port())
+	served := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), addrOf(l.Addr()).Port())
 	var d Dialer
 	cfg, device, err := d.config()
 	assert.NilError(t, err)
@@ -133,7 +133,7 @@ func TestUnreachableAddress(t *testing.T) {
 	for _, addrs := range [][]netip.AddrPort{{nobody, served}, {nobody, nobody, served}, {served, nobody}} {
 		c, err := d.dialEach(ctx, Network, cfg, device, addrs)
 		assert.NilError(t, err)
-		assert.Equal(t, c.RemoteAddr().(Addr).Port(), served.Port())
+		assert.Equal(t, addrOf(c.RemoteAddr()).Port(), served.Port())
 		c.Close()
 	}
 	assert.NilError(t, l.Close())

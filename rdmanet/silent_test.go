@@ -16,7 +16,7 @@ func TestSilentPeerLives(t *testing.T) {
 		lc := ListenConfig{Device: memDevice, KeepAlive: 3 * time.Second} // an adapter of this bubble
 		l, err := lc.listen(t.Context(), Network, ":0")
 		assert.NilError(t, err)
-		r, err := connectRaw(t, memDevice, l.Addr().(Addr).AddrPort, hello.encode)
+		r, err := connectRaw(t, memDevice, addrOf(l.Addr()), hello.encode)
 		assert.NilError(t, err)
 		r.credit()
 		c, err := l.AcceptConn()

@@ -93,7 +93,7 @@ func TestSilentStrangers(t *testing.T) {
 				}
 			}()
 			s := newStrangers(t, dev)
-			s.connect(n, l.Addr().(Addr).AddrPort)
+			s.connect(n, addrOf(l.Addr()))
 			for range 10 {
 				c, err := (&Dialer{Device: dev}).Dial(t.Context(), Network, l.Addr().String())
 				assert.NilError(t, err)
@@ -189,7 +189,7 @@ func TestListenerCloseAnswers(t *testing.T) {
 			l, err := lc.listen(t.Context(), Network, ":0")
 			assert.NilError(t, err)
 			s := newStrangers(t, dev)
-			s.connect(n, l.Addr().(Addr).AddrPort)
+			s.connect(n, addrOf(l.Addr()))
 			time.Sleep(100 * time.Millisecond)
 			began := time.Now()
 			assert.NilError(t, l.Close())
@@ -221,7 +221,7 @@ func TestFailedBeforeFirstMessage(t *testing.T) {
 			defer l.Close()
 			s := newStrangers(t, dev)
 			for range 20 {
-				s.connect(1, l.Addr().(Addr).AddrPort)
+				s.connect(1, addrOf(l.Addr()))
 				s.await(1)
 				s.eps[len(s.eps)-1].Disconnect(udat.CloseAbrupt)
 				s.await(1)

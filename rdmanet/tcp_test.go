@@ -22,7 +22,7 @@ func reaches(t *testing.T, device, address string) netip.AddrPort {
 	c, err := (&rdmanet.Dialer{Device: device, Timeout: patience}).Dial(t.Context(), "rdma", address)
 	assert.NilError(t, err)
 	defer c.Close()
-	return c.RemoteAddr().(rdmanet.Addr).AddrPort
+	return addrOf(c.RemoteAddr())
 }
 
 // listenAt listens on an address of the device tcp until the test ends, and returns the address.
@@ -31,7 +31,7 @@ func listenAt(t *testing.T, device, address string) netip.AddrPort {
 	l, err := (&rdmanet.ListenConfig{Device: device}).Listen(t.Context(), "rdma", address)
 	assert.NilError(t, err)
 	t.Cleanup(func() { l.Close() })
-	return l.Addr().(rdmanet.Addr).AddrPort
+	return addrOf(l.Addr())
 }
 
 // TestNoHost: on tcp an address without a host, and the unspecified one, is this host's loopback

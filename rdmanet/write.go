@@ -159,22 +159,7 @@ var copyBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 func (c *Conn) ReadFrom(r io.Reader) (total int64, err error) {
 	buf := copyBuffers.Get().(*[32 << 10]byte)
 	defer copyBuffers.Put(buf)
-	for {
-		n, err := r.Read(buf[:])
-		if n > 0 {
-			k, err := c.Write(buf[:n])
-			total += int64(k)
-			if err != nil {
-				return total, err
-			}
-		}
-		if err == io.EOF {
-			return total, nil
-		}
-		if err != nil {
-			return total, err
-		}
-	}
+	return io.CopyBuffer(struct{ io.Writer }{c}, r, buf[:]) // c without ReadFrom, or this would be called again
 }
 
 // CloseWrite ends the stream to the peer. After the data that was written before, the peer reads

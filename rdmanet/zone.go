@@ -59,6 +59,7 @@ func NewZone(device string, path Path) (*Zone, error) {
 func (c *config) useZone(z *Zone, device string, path Path) (string, error) {
 	c.zone, c.path = z, path
 	if z == nil {
+		c.tcpAddrs = c.tcpAddrs || isTCP(device)
 		return device, nil
 	}
 	if z.adapter == nil {
@@ -70,7 +71,7 @@ func (c *config) useZone(z *Zone, device string, path Path) (string, error) {
 		return "", fmt.Errorf("rdmanet: with a Zone Device, Path and KeepAlive are its own, here on %s, "+
 			"and must be left out, and so must TLS: %w", name, syscall.EINVAL)
 	}
-	c.path = z.path
+	c.path, c.tcpAddrs = z.path, c.tcpAddrs || isTCP(name)
 	return name, nil
 }
 

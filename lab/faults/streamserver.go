@@ -25,7 +25,7 @@ type echoServer struct {
 	ends   []error // results of the connections that have ended, nil if in order
 }
 
-func (s *echoServer) address() netip.AddrPort { return s.l.Addr().(rdmanet.Addr).AddrPort }
+func (s *echoServer) address() netip.AddrPort { return netip.MustParseAddrPort(s.l.Addr().String()) }
 
 func (r *round) serve(lc rdmanet.ListenConfig) (*echoServer, error) {
 	l, err := listenOn(r.device, lc)

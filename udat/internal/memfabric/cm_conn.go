@@ -80,7 +80,8 @@ func (c *conn) leave() {
 }
 
 var (
-	errNobody = errors.New("mem0: nobody listens on the port in this process, and mem0 reaches no other")
-	errBusy   = fmt.Errorf("mem0: the listener refuses, or its queue is full: %w", syscall.EAGAIN)
-	errNoHost = errors.New("mem0: the address is not its own, and it reaches no other: open an RDMA device")
+	errNobody   = errors.New("mem0: nobody listens on the port in this process, and mem0 reaches no other")
+	errBusy     = fmt.Errorf("mem0: the listener refuses, or its queue is full: %w", syscall.EAGAIN)
+	errFiltered = errors.New("mem0: the listener accepts no connection from this address")
+	errNoHost   = errors.New("mem0: the address is not its own, and it reaches no other: open an RDMA device")
 )

@@ -34,7 +34,9 @@ func (d *Device) Connect(q fabric.QP, p fabric.ConnectParams, on func(fabric.Con
 		In: p.ReadOut, Out: p.ReadIn, Refuse: r.refuse}
 	d.send(MsgRequest, l.dev, func() {
 		if !l.Accept.Accepts(r.Remote) {
-			r.refuse(nil, false)
+			d.HW.Mu.Lock()
+			defer d.HW.Mu.Unlock()
+			c.turnDown(l.dev, fabric.ConnEvent{Kind: fabric.EventRejected, Err: errFiltered})
 			return
 		}
 		r.Arrive(r)

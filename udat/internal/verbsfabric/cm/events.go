@@ -81,7 +81,7 @@ func (m *Manager) dispatch(ev cverbs.CMEvent) {
 				return
 			}
 		}
-		m.refuse(ev.ID)
+		m.refuse(ev.ID, nil)
 		return
 	}
 	if h, ok := ev.ID.Data().(handler); ok {
@@ -92,9 +92,10 @@ func (m *Manager) dispatch(ev cverbs.CMEvent) {
 	}
 }
 
-// refuse rejects a request for which there is no listener.
-func (m *Manager) refuse(id *cverbs.CMID) {
-	id.Reject(nil)
+// refuse rejects a request that is given to no listener. Without private data the peer may try
+// again, as the data of a full queue's reject is empty too.
+func (m *Manager) refuse(id *cverbs.CMID, private []byte) {
+	id.Reject(private)
 	m.destroy(id)
 }
 

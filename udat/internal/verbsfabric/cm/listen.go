@@ -151,8 +151,12 @@ func (l *listener) isClosed() bool {
 func (l *listener) arrive(ev cverbs.CMEvent) {
 	id, m := ev.ID, l.m
 	// A queue pair of this device can only answer a request that came in on this port.
-	if id.Device() != m.port.Device || id.Port() != m.port.Num || l.isClosed() || !l.accept.Accepts(id.RemoteAddr()) {
-		m.refuse(id)
+	if id.Device() != m.port.Device || id.Port() != m.port.Num || l.isClosed() {
+		m.refuse(id, nil)
+		return
+	}
+	if !l.accept.Accepts(id.RemoteAddr()) {
+		m.refuse(id, []byte("the listener accepts no connection from this address"))
 		return
 	}
 	c := &Conn{
