@@ -170,3 +170,26 @@ func TestBytesOfLateReceives(t *testing.T) {
 		}
 	}
 }
+
+// TestLastLimit: the last acknowledgement tells of no receive that was posted after the queue pair
+// has failed. Such receives come and go without a bound, and the peer knows its window only.
+func TestLastLimit(t *testing.T) {
+	v := newVictim(t)
+	p, s := v.joined()
+	q := s.qp.(*softnic.QP)
+	l := linkOf(q)
+	l.inTurn(func() {
+		p.write(send(1, 0, true), nil)
+		within(t, "the message does not come", func() bool { return l.heard.executed.Load() == 1 })
+		assert.NilError(t, q.SetError())
+		for range 2 {
+			q.Flush(&l.rx.in)
+			n, err := q.PostRecv(make([]fabric.RecvWR, receives), nil)
+			assert.NilError(t, err)
+			assert.Equal(t, n, receives)
+		}
+	})
+	p.told(iwarp.ControlAck, iwarp.Counts(1, receives))
+	p.Close()
+	assert.NilError(t, s.conn.Disconnect())
+}

@@ -60,7 +60,8 @@ func (l *link) makeLastBatch() {
 		return
 	}
 	if l.own && l.heard.executed.Load() != l.sent.executed.Load() {
-		l.tell(iwarp.ControlAck)
+		// A receive that is posted from now on is flushed at once, so the limit stays as it is.
+		l.putControl(iwarp.ControlAck, iwarp.Counts(uint32(l.heard.executed.Load()), uint32(l.sent.limit.Load())))
 	}
 	l.qp.In.Lock()
 	n := len(l.rx.last)
