@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -24,14 +25,22 @@ type child struct {
 	stderr process.Output
 	first  *pattern.Report // the first report: later ones may not need much more
 	served int
+	over   *tls.Config // TLS with the target; nil: none
 }
 
 // reportLimit bounds the wait for each answer of the target. It is longer than the target's own
 // bounds.
 const reportLimit = 150 * time.Second
 
-func start(argv ...string) (*child, error) {
-	c := &child{cmd: exec.Command(argv[0], argv[1:]...), lines: make(chan []byte, 4)}
+// start starts a target in a mode.
+func start(program string, mode pattern.Mode) (*child, error) {
+	c := &child{cmd: exec.Command(program, string(mode)), lines: make(chan []byte, 4)}
+	if mode == pattern.TLS {
+		var err error
+		if c.over, err = pattern.Config(); err != nil {
+			return nil, err
+		}
+	}
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err

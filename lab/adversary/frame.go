@@ -73,6 +73,34 @@ func (f *frame) String() string {
 	return fmt.Sprintf("%s %x +%d", opNames[f.op()], head, len(f.bytes)-f.head)
 }
 
+// tainted reports whether the frame may put pattern.Secret into memory of the target: headers come
+// as payload if the length is wrong, and an atomic writes what the frame says.
+func (f *frame) tainted() bool {
+	if int(binary.BigEndian.Uint16(f.bytes)) != len(f.bytes)-2 || headOf(f.bytes) != f.head {
+		return true
+	}
+	if f.op() == opAtomicRequest && len(f.bytes) >= 72 {
+		for at := 40; at < 72; at += 8 {
+			if v := f.get(field{at, 8}); v > 1 && v+1 != 0 || at == 40 && v > 1 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// headOf returns how long the headers are of the frame that begins with b.
+func headOf(b []byte) int {
+	if b[2]&0x80 != 0 {
+		return taggedHead
+	}
+	n := untaggedHead
+	for _, x := range moreFields[int(b[3]&15)] {
+		n = x.at + x.size
+	}
+	return n
+}
+
 // The numbers of a frame: offset and size in bytes.
 type field struct{ at, size int }
 
@@ -234,13 +262,7 @@ func readFrame(r *bufio.Reader, sums bool) (*frame, error) {
 	if n < taggedHead || b[2]&3 != 1 || b[3]>>6 != 1 {
 		return nil, finding("a frame of the target has the headers %x", b[:min(n, 20)])
 	}
-	f.head = taggedHead
-	if b[2]&0x80 == 0 {
-		f.head = untaggedHead
-		for _, x := range moreFields[f.op()] {
-			f.head = x.at + x.size
-		}
-	}
+	f.head = headOf(b)
 	if f.op() == opUnused || n < f.head || (b[2]&0x80 != 0) != (f.op() == opWrite || f.op() == opReadResponse) {
 		return nil, finding("a frame of the target has the headers %x", b[:min(n, 20)])
 	}

@@ -26,6 +26,7 @@ var (
 	seedFlag   = flag.Uint64("seed", 0, "the first session; 0: of the clock")
 	countFlag  = flag.Int("count", 0, "so many sessions with this seed, instead of the time")
 	workers    = flag.Int("workers", 2, "sessions at the same time, each with a target of its own")
+	modeFlag   = flag.String("mode", "", "none, sums or tls; empty: they take turns")
 	theme      = flag.Int("theme", -1, "only sessions with this theme, 0 to 7: see package pattern")
 	keepGoing  = flag.Bool("keep-going", false, "do not end with the first finding")
 )
@@ -46,9 +47,6 @@ func main() {
 	}
 	c.run(*workers, *keepGoing)
 	fmt.Println(c.summary())
-	for _, o := range c.findings {
-		fmt.Println(o)
-	}
 	if len(c.findings) > 0 {
 		os.Exit(1)
 	}
@@ -102,10 +100,8 @@ func (c *campaign) add(o *outcome, keepGoing bool) {
 		c.changed++
 	}
 	if o.finding != nil {
-		if len(c.findings) == 0 {
-			fmt.Printf("adversary: the first finding, after %v and %d sessions, is of seed %d\n",
-				time.Since(c.begun).Round(time.Millisecond), c.sessions, o.seed)
-		}
+		fmt.Printf("adversary: a finding after %v and %d sessions: %v\n", time.Since(c.begun).Round(time.Millisecond),
+			c.sessions, o)
 		c.findings = append(c.findings, o)
 		c.stop = c.stop || !keepGoing
 	}
@@ -135,8 +131,12 @@ func (c *campaign) work(turn int, keepGoing bool) {
 	}
 	defer listener.Close()
 	for ; ; turn++ {
-		argv := []string{c.targets[turn%len(c.targets)], []string{"none", "sums"}[turn%2]}
-		t, err := start(argv...)
+		program := c.targets[turn%len(c.targets)]
+		mode := pattern.Modes[turn/len(c.targets)%len(pattern.Modes)]
+		if *modeFlag != "" {
+			mode = pattern.Mode(*modeFlag)
+		}
+		t, err := start(program, mode)
 		if err != nil {
 			c.add(&outcome{finding: err}, false)
 			return
@@ -149,7 +149,7 @@ func (c *campaign) work(turn int, keepGoing bool) {
 			}
 			o := session(t, listener, seed)
 			if o.finding != nil {
-				o.finding = fmt.Errorf("%v: %w", argv, o.finding)
+				o.finding = fmt.Errorf("%s %s: %w", program, mode, o.finding)
 			}
 			c.add(o, keepGoing)
 			if o.finding != nil {
@@ -157,5 +157,11 @@ func (c *campaign) work(turn int, keepGoing bool) {
 			}
 		}
 		t.stop()
+		if c.same {
+			continue
+		}
+		c.mu.Lock()
+		fmt.Println(c.summary())
+		c.mu.Unlock()
 	}
 }

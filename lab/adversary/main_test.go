@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -34,7 +35,7 @@ const firstSeed = 48_000
 // completion, and another connection of the target goes on.
 func TestAdversary(t *testing.T) {
 	variants := map[string][]string{"plain": nil, "portable": {"-tags", "portablesocket"}}
-	sessions := 300
+	sessions := 150
 	if !testing.Short() {
 		variants["race"] = []string{"-race"}
 		sessions = 1500
@@ -42,10 +43,10 @@ func TestAdversary(t *testing.T) {
 	for name, flags := range variants {
 		t.Run(name, func(t *testing.T) {
 			c := &campaign{targets: []string{target(t, flags...)}, seed: firstSeed, left: sessions}
-			c.run(4, false)
+			c.run(len(pattern.Modes), false)
 			t.Log(c.summary())
-			for _, o := range c.findings {
-				t.Error(o)
+			if len(c.findings) > 0 {
+				t.Error("the findings stand above")
 			}
 			if c.sessions != sessions || c.established < sessions/2 || c.changes < sessions/2 {
 				t.Errorf("of %d sessions there were %d, %d were established, with %d changes", sessions, c.sessions,
@@ -90,11 +91,11 @@ func TestNotices(t *testing.T) {
 		"memory that it has": begin + `echo '{"HeapKB":9999999}'; read line`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			shell, err := exec.LookPath("sh")
-			if err != nil {
+			program := filepath.Join(t.TempDir(), "target")
+			if err := os.WriteFile(program, []byte("#!/bin/sh\n"+script), 0o755); err != nil {
 				t.Fatal(err)
 			}
-			c, err := start(shell, "-c", script)
+			c, err := start(program, pattern.Plain)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -137,6 +138,26 @@ func TestForeignMemory(t *testing.T) {
 	} {
 		if err := (&peer{}).content(f); err != nil {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestTaint: a frame that brings no byte of its headers as payload, and an atomic with the operands
+// of a program, does not excuse the target. A frame that may does.
+func TestTaint(t *testing.T) {
+	send := untagged(opSend, true, 0xA5A5A5A5, 0, 1, 0, nil, foreign(9))
+	for _, f := range []*frame{send, tagged(opWrite, true, 1, 0xA5, foreign(3)), atomic(1, 2, 5, 1, 0xA5, 1, 0),
+		atomic(1, 0, 5, 1, 0, 1, 0), controlFrame(1, controlAck, 0xA5)} {
+		if f.tainted() {
+			t.Errorf("%v is tainted", f)
+		}
+	}
+	longer, other := send.clone(), controlFrame(1, controlAck, 0xA5)
+	longer.set(field{0, 2}, 2000)
+	other.bytes[3] = 0x40 | opSend
+	for _, f := range []*frame{longer, other, atomic(1, 0, 5, 1, 0, 0xA5, 0)} {
+		if !f.tainted() {
+			t.Errorf("%v is not tainted", f)
 		}
 	}
 }

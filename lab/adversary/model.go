@@ -78,7 +78,11 @@ const (
 // content checks that the payload of a frame is what the target has posted.
 func (p *peer) content(f *frame) error {
 	data := f.payload()
-	if f.op() != opTerminate && bytes.IndexByte(data, pattern.Secret) >= 0 {
+	secret := []byte{pattern.Secret, pattern.Secret, pattern.Secret, pattern.Secret, pattern.Secret}
+	if !p.tainted {
+		secret = secret[:1]
+	}
+	if f.op() != opTerminate && bytes.Contains(data, secret) {
 		return finding("memory that was not posted came in a %v", f)
 	}
 	off := int(f.get(field{16, 4}))

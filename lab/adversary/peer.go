@@ -29,7 +29,8 @@ func isFinding(err error) bool {
 type peer struct {
 	seed   uint64
 	rnd    *rand.Rand
-	conn   net.Conn
+	tcp    *net.TCPConn
+	conn   net.Conn // TCP, or TLS on it
 	r      *bufio.Reader
 	sums   bool
 	own    bool // both ends speak what only this library has
@@ -52,6 +53,7 @@ type peer struct {
 	sent    int
 	got     int
 	cut     bool // a frame was cut, so nothing more can be sent
+	tainted bool // this end may have sent pattern.Secret
 
 	model
 }
@@ -123,6 +125,7 @@ func (p *peer) put(f *frame) error {
 	}
 	p.history = append(p.history, f)
 	p.sent++
+	p.tainted = p.tainted || f.tainted()
 	p.cut = f.cut > 0
 	return p.raw(f.encode(p.sums))
 }
@@ -177,9 +180,7 @@ func (p *peer) wait(d time.Duration) error {
 
 // grow ends the time of a small receive buffer: TCP takes little at a time with one.
 func (p *peer) grow() {
-	if tcp, ok := p.conn.(*net.TCPConn); ok {
-		tcp.SetReadBuffer(1 << 20)
-	}
+	p.tcp.SetReadBuffer(1 << 20)
 }
 
 func (p *peer) handle(f *frame) error {
@@ -210,15 +211,9 @@ func (p *peer) converse(steps int) error {
 
 // leave ends the conversation in one of the ways that a peer has.
 func (p *peer) leave() error {
-	tcp, _ := p.conn.(interface {
-		SetLinger(int) error
-		CloseWrite() error
-	})
 	switch p.rnd.IntN(8) {
 	case 0, 1, 2, 3: // abrupt
-		if tcp != nil {
-			tcp.SetLinger(0)
-		}
+		p.tcp.SetLinger(0)
 		return nil
 	case 4:
 		p.put(terminate(0x0207))
@@ -230,10 +225,10 @@ func (p *peer) leave() error {
 			return err
 		}
 	}
-	if tcp == nil || p.rnd.IntN(3) == 0 {
+	if p.rnd.IntN(3) == 0 {
 		return nil
 	}
-	if err := tcp.CloseWrite(); err != nil {
+	if err := p.conn.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
 		return err
 	}
 	p.paused = 0

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -64,13 +65,13 @@ func session(c *child, listener *net.TCPListener, seed uint64) *outcome {
 	if o.finding = c.begin(seed, port); o.finding != nil {
 		return o
 	}
-	err := p.meet(listener, passive, int(c.Port), buffer)
+	err := p.meet(c, listener, passive, buffer)
 	if err == nil {
 		err = p.converse(steps)
 	}
 	close(p.quit)
-	if p.conn != nil {
-		p.conn.Close()
+	if p.tcp != nil {
+		p.tcp.Close()
 		if p.r != nil {
 			<-p.gone
 		}
@@ -83,6 +84,8 @@ func session(c *child, listener *net.TCPListener, seed uint64) *outcome {
 	switch {
 	case bad != nil:
 		o.finding = bad
+	case len(report.Unfilled) > 0 && !p.tainted:
+		o.finding = finding("the target reports: %q", report.Unfilled)
 	case isFinding(err):
 		o.finding = err
 	}
@@ -90,15 +93,36 @@ func session(c *child, listener *net.TCPListener, seed uint64) *outcome {
 }
 
 // meet makes the connection and has the set-up.
-func (p *peer) meet(listener *net.TCPListener, passive bool, port, buffer int) error {
-	var tcp *net.TCPConn
+func (p *peer) meet(c *child, listener *net.TCPListener, passive bool, buffer int) error {
+	if err := p.connect(listener, passive, int(c.Port), buffer); err != nil {
+		return err
+	}
+	p.conn = p.tcp
+	p.tcp.SetReadDeadline(time.Now().Add(readLimit))
+	defer p.tcp.SetReadDeadline(time.Time{})
+	if c.over != nil {
+		shake := tls.Client
+		if passive {
+			shake = tls.Server
+		}
+		over := shake(p.tcp, c.over)
+		if err := over.Handshake(); err != nil {
+			return finding("the handshake of TLS: %v", err)
+		}
+		p.conn = over
+	}
+	return p.begin(passive)
+}
+
+// connect makes the TCP connection.
+func (p *peer) connect(listener *net.TCPListener, passive bool, port, buffer int) error {
 	if passive {
 		listener.SetDeadline(time.Now().Add(readLimit))
 		conn, err := listener.AcceptTCP()
 		if err != nil {
 			return finding("the target does not connect: %v", err)
 		}
-		tcp = conn
+		p.tcp = conn
 	} else {
 		d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error { // before TCP says how large it is
 			return c.Control(func(fd uintptr) { syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, buffer) })
@@ -107,10 +131,14 @@ func (p *peer) meet(listener *net.TCPListener, passive bool, port, buffer int) e
 		if err != nil {
 			return finding("connect: %v", err)
 		}
-		tcp = conn.(*net.TCPConn)
+		p.tcp = conn.(*net.TCPConn)
 	}
-	p.conn = tcp
-	tcp.SetReadBuffer(buffer)
+	p.tcp.SetReadBuffer(buffer)
+	return nil
+}
+
+// begin has the set-up.
+func (p *peer) begin(passive bool) error {
 	p.own = p.rnd.IntN(5) > 0
 	p.weigh()
 	s := setup{flags: flagEnhanced, revision: 2, length: -1, enhanced: true, private: pattern.Private(p.seed)}
@@ -122,9 +150,7 @@ func (p *peer) meet(listener *net.TCPListener, passive bool, port, buffer int) e
 	if p.rnd.IntN(4) == 0 {
 		s.flags |= flagSums
 	}
-	r := bufio.NewReaderSize(tcp, 4096)
-	tcp.SetReadDeadline(time.Now().Add(readLimit))
-	defer tcp.SetReadDeadline(time.Time{})
+	r := bufio.NewReaderSize(p.conn, 4096)
 	var theirs *setup
 	var err error
 	if passive {
@@ -144,7 +170,7 @@ func (p *peer) meet(listener *net.TCPListener, passive bool, port, buffer int) e
 		p.out = 1
 	}
 	p.r = r
-	tcp.SetReadDeadline(time.Time{})
+	p.tcp.SetReadDeadline(time.Time{})
 	go p.listen()
 	if p.own {
 		return p.greet()

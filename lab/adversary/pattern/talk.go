@@ -1,6 +1,40 @@
 package pattern
 
-import "encoding/binary"
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"math/big"
+	"time"
+)
+
+// Mode is what lies between TCP and the set-up, or in each frame: the target's argument.
+type Mode string
+
+// The modes.
+const (
+	Plain Mode = "none"
+	Sums  Mode = "sums" // the target asks for checksums
+	TLS   Mode = "tls"
+)
+
+// Modes are all of them.
+var Modes = []Mode{Plain, Sums, TLS}
+
+// Config returns what an end of TLS needs here: a certificate, and no doubts about the peer.
+func Config() (*tls.Config, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().AddDate(1, 0, 0)}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
+		InsecureSkipVerify: true}, err
+}
 
 // Private returns the private data of a request of the session with this seed.
 func Private(seed uint64) []byte { return binary.BigEndian.AppendUint64([]byte(prefix), seed) }
@@ -49,6 +83,7 @@ type Hello struct {
 // Report is what the target says about a session, after its end.
 type Report struct {
 	Findings    []string // what the target has seen that must not be
+	Unfilled    []string // data that should have come: findings, unless the adversary sent pattern.Secret
 	Established bool
 	Posted      int
 	Done        int // completions with success

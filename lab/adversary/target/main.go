@@ -22,8 +22,11 @@ import (
 
 func main() {
 	opts := []udat.Option{udat.WithRNRRetry(7)}
-	if len(os.Args) > 1 && os.Args[1] != "" {
-		opts = append(opts, udat.WithChecksums(os.Args[1] == "sums"))
+	switch mode := pattern.Mode(os.Args[1]); mode {
+	case pattern.TLS:
+		opts = append(opts, udat.WithTLS(must(pattern.Config())))
+	default:
+		opts = append(opts, udat.WithChecksums(mode == pattern.Sums))
 	}
 	ia := must(udat.Open("tcp:127.0.0.1", opts...))
 	t := &target{ia: ia, arena: newArena(ia)}

@@ -238,7 +238,7 @@ func (s *session) received(ev *udat.Event, p post, ok bool) {
 	case ok && n > p.size:
 		s.bad("a receive of %d bytes has %d", p.size, n)
 	case ok && bytes.IndexByte(mem[:n], pattern.Secret) >= 0:
-		s.bad("a receive of %d bytes was not filled", n)
+		s.unfilled("a receive of %d bytes was not filled", n)
 	case ok && !s.arena.isSecret(mem[n:]), !ok && !s.arena.isSecret(mem[p.size:]):
 		last := len(mem)
 		for last > 0 && mem[last-1] == pattern.Secret {
@@ -255,7 +255,7 @@ func (s *session) answered(p post, ok bool) {
 	mem, guard := slot(&s.arena.sinks, p.slot, slotSize)
 	switch {
 	case ok && p.kind == udat.DTORDMARead && bytes.IndexByte(mem[:p.size], pattern.Secret) >= 0:
-		s.bad("the memory of a read of %d bytes that is done was not filled", p.size)
+		s.unfilled("the memory of a read of %d bytes that is done was not filled", p.size)
 	case !s.arena.isSecret(mem[p.size:]):
 		s.bad("memory behind the %d bytes of a read was written", p.size)
 	case !s.arena.isSecret(guard):

@@ -113,6 +113,12 @@ func (s *session) bad(format string, args ...any) {
 	}
 }
 
+func (s *session) unfilled(format string, args ...any) {
+	if len(s.r.Unfilled) < 20 {
+		s.r.Unfilled = append(s.r.Unfilled, fmt.Sprintf(format, args...))
+	}
+}
+
 // run is the session's life. It connects to the port, or accepts if port is 0, posts and completes
 // until the connection ends, and reports.
 func (s *session) run(port int, ended chan struct{}) {
