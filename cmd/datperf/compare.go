@@ -94,7 +94,6 @@ func (a *app) report() *cobra.Command {
 		Example: "  datperf report out.json --html out.html",
 	}
 	o.registerForms(c.Flags())
-	o.registerPerftest(c.Flags())
 	c.RunE = func(_ *cobra.Command, args []string) error {
 		d, err := result.ReadFile(args[0])
 		if err != nil {
@@ -103,17 +102,15 @@ func (a *app) report() *cobra.Command {
 		if _, err := o.check(nil); err != nil {
 			return err
 		}
-		if d.Mesh != nil && o.perftest {
-			return usagef("--perftest: %s has a mesh; the columns of perftest are those of single runs", args[0])
-		}
 		files, err := o.open(a.stdout)
 		if err != nil {
 			return err
 		}
 		switch {
-		case d.Mesh != nil && c.Flags().NFlag() == 0:
+		case c.Flags().NFlag() > 0:
+		case d.Mesh != nil:
 			report.Mesh(a.stdout, d.Mesh)
-		case c.Flags().NFlag() == 0 || o.perftest:
+		default:
 			show := newDisplay(a.stdout, nil, &o, d.Cases(), 1)
 			w := show.watcher()
 			w.Begin(&d.Client, &d.Server)

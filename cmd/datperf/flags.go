@@ -22,7 +22,7 @@ type planFlags struct {
 	sizes, connect                                      string
 	qps, depths, batches                                []int
 	repeats                                             int
-	duration, spin, interval, stall                     time.Duration
+	duration, interval, stall                           time.Duration
 	base                                                result.Case
 }
 
@@ -65,13 +65,10 @@ func (p *planFlags) register(c *cobra.Command) {
 		f.IntSliceVar(&p.batches, "batch", []int{1}, "bw: requests per post, a list of `numbers`")
 		f.Float64Var(&p.base.Rate, "rate", 0,
 			"open loop: `operations` per second, whether or not earlier ones have completed (default closed loop)")
-		f.StringVar(&p.base.Arrival, "arrival", d.Arrival, "open loop: constant, or poisson")
-		lists["arrival"] = result.Arrivals
 		computed(f, "depth")
 	})
 	addFlags(c, "Queues, polling and memory", func(f *pflag.FlagSet) {
 		list(f, &p.polls, "poll", "", result.Busy, "how to `wait`", result.Polls)
-		f.DurationVar(&p.spin, "spin", time.Duration(d.Spin), "adaptive: how long to poll before parking")
 		f.IntVar(&p.base.Signal, "signal", 0,
 			"one signalled request in this `number` (default a quarter of the depth, at most 64)")
 		f.IntVar(&p.base.RxDepth, "rx-depth", 0,
@@ -204,7 +201,7 @@ func (p *planFlags) plan() (engine.Plan, error) {
 		return plan, &usageError{err}
 	}
 	p.base.Connect = strings.TrimPrefix(p.connect, result.CM)
-	p.base.Duration, p.base.Spin = result.Seconds(p.duration), result.Seconds(p.spin)
+	p.base.Duration = result.Seconds(p.duration)
 	p.base.Interval, p.base.Stall = result.Seconds(p.interval), result.Seconds(p.stall)
 	all := func(given, values []string) []string {
 		if len(given) == 1 && given[0] == "all" {
@@ -255,4 +252,54 @@ func multiply[T any](cases []result.Case, values []T, set func(*result.Case, T))
 		}
 	}
 	return out
+}
+
+// registerKnobs adds the flags for the settings of a connection's path. They apply to both ends.
+func registerKnobs(f *pflag.FlagSet, k *result.Knobs) {
+	f.Var(result.KnobFlag{Knob: &k.TOS}, "tos", "IP type of service of the packets, or traffic class: DSCP << 2, 0 to 255")
+	f.Var(result.KnobFlag{Knob: &k.TOS, Scale: 4, Most: 63}, "dscp", "the upper six bits of --tos, 0 to 63")
+	f.Var(result.KnobFlag{Knob: &k.SL}, "sl", "service level, on RoCE the VLAN priority, 0 to 15")
+	f.Var(result.KnobFlag{Knob: &k.MTU}, "mtu", "path MTU: 256, 512, 1024, 2048 or 4096")
+	f.Var(result.KnobFlag{Knob: &k.Retry}, "retry",
+		"how often a request without an acknowledgement is sent again, 0 to 7 (default 7, on soft-RoCE 6)")
+	f.Var(result.KnobFlag{Knob: &k.Timeout}, "timeout",
+		"wait for an acknowledgement: 4.096 us << N, 1 to 31, or 0 without end (default: the connection manager's)")
+	f.Var(result.KnobFlag{Knob: &k.RNR}, "rnr",
+		"how often a message without a receive is sent again, 0 to 6, or 7 without end (default 7)")
+}
+
+// checkKnobs returns an error if --tos and --dscp are both given, because both set the type of
+// service.
+func checkKnobs(f *pflag.FlagSet) error {
+	if f.Changed("tos") && f.Changed("dscp") {
+		return usagef("--tos and --dscp: only one of them")
+	}
+	return nil
+}
+
+// numaValues are the values of --numa.
+var numaValues = []string{"near", "any"}
+
+// numaFlag adds --numa, which applies to this end only.
+func numaFlag(c *cobra.Command) *string {
+	v := c.Flags().String("numa", "near", "`where` the measuring loops of this end run: near (on the processors of the "+
+		"device's NUMA node), or any; --cpu goes before it")
+	_ = c.RegisterFlagCompletionFunc("numa", cobra.FixedCompletions(numaValues, cobra.ShellCompDirectiveNoFileComp))
+	return v
+}
+
+// anyNode reports whether the value of --numa is any.
+func anyNode(numa string) (bool, error) {
+	if err := result.OneOf("numa", numa, numaValues); err != nil {
+		return false, &usageError{err}
+	}
+	return numa == "any", nil
+}
+
+// gidFlag adds --gid-index, which applies to this end only.
+func gidFlag(f *pflag.FlagSet, short string) *result.Knob {
+	k := new(result.Knob)
+	f.VarP(result.KnobFlag{Knob: k, Most: 255}, "gid-index", short,
+		"`entry` of this end's GID table to use, with its address (default the connection manager's choice)")
+	return k
 }

@@ -135,7 +135,7 @@ func (a *app) runMesh(m *engine.Mesh, out *outputs) error {
 		for i := range p.Lost {
 			report.MeshLost(people, &p.Lost[i])
 		}
-		report.MeshStep(people, p.Step, p.Steps, p.Case, p.Pairs, p.Left)
+		report.MeshStep(people, p.Step, p.Steps, p.Case, p.Pairs)
 	}
 	doc, err := m.Run(a.ctx)
 	if doc == nil {

@@ -31,7 +31,6 @@ func (o *outputs) register(c *cobra.Command) {
 		f.StringVar(&o.json, "json", "", "everything as one JSON document, to this `file`")
 		f.StringVar(&o.ndjson, "ndjson", "", "a JSON text per line as things happen, to this `file`")
 		o.registerForms(f)
-		o.registerPerftest(f)
 		o.registerTitle(f)
 	})
 	o.registerLimits(c)
@@ -90,11 +89,6 @@ func (o *outputs) registerForms(f *pflag.FlagSet) {
 	f.StringVar(&o.markdown, "markdown", "", "the tables for a page, to this `file`")
 }
 
-func (o *outputs) registerPerftest(f *pflag.FlagSet) {
-	f.BoolVar(&o.perftest, "perftest", false, "print the columns of perftest's programs")
-	f.BoolVar(&o.gbits, "report-gbits", false, "with --perftest: Gb/sec instead of MiB/sec")
-}
-
 // form is one output format of a document.
 type form struct {
 	flag, file string
@@ -110,9 +104,9 @@ func (o *outputs) forms() []form {
 	}
 }
 
-// check returns an error if two formats would go to standard output, if --report-gbits is given
-// without --perftest, or if a limit is for a figure that no case measures. forProgram reports
-// whether a format goes to standard output. If so, text for people must go to standard error.
+// check returns an error if two formats would go to standard output, or if a limit is for a figure
+// that no case measures. forProgram reports whether a format goes to standard output. If so, text
+// for people must go to standard error.
 func (o *outputs) check(cases []result.Case) (forProgram bool, err error) {
 	var there []string
 	for _, f := range append(o.forms(), form{flag: "ndjson", file: o.ndjson}) {
@@ -122,9 +116,6 @@ func (o *outputs) check(cases []result.Case) (forProgram bool, err error) {
 	}
 	if len(there) > 1 {
 		return true, usagef("%s: only one of them can go to standard output", strings.Join(there, ", "))
-	}
-	if o.gbits && !o.perftest {
-		return false, usagef("--report-gbits goes with --perftest; the table has both units")
 	}
 	if err := o.limits.Validate(cases); err != nil {
 		return false, &usageError{err}

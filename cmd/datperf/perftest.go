@@ -3,7 +3,9 @@ package main
 import (
 	"fmt"
 	"maps"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -33,6 +35,17 @@ type perftestFlags struct {
 	knobs                                 result.Knobs
 	peer                                  string
 	cm                                    bool
+}
+
+// accepted lists perftest's flags that ask for something that datperf always does.
+var accepted = []struct{ name, short, usage string }{
+	{"CPU-freq", "F", "accepted: clocks are those of the kernel"},
+	{"comm_rdma_cm", "z", "accepted: always so; refused with --peer perftest"},
+	{"noPeak", "N", "accepted: the peak is that of the intervals, and costs nothing"},
+	{"use_old_post_send", "", "accepted: always so"},
+	{"perform_warm_up", "", "accepted: always so"},
+	{"ipv6", "", "accepted: addresses of both kinds are taken"},
+	{"ipv6-addr", "", "accepted: addresses of both kinds are taken"},
 }
 
 func (p *perftestFlags) register(f *pflag.FlagSet, mode string) {
@@ -75,8 +88,9 @@ func (p *perftestFlags) register(f *pflag.FlagSet, mode string) {
 	f.BoolVarP(&p.cm, "rdma_cm", "R", false, "accepted: always so; refused with --peer perftest")
 	f.BoolVar(&p.writeImm, "write_with_imm", false, "ib_write_lat, ib_write_bw: with immediate data")
 	f.BoolVar(&p.sendImm, "send_with_imm", false, "ib_send_lat, ib_send_bw: with immediate data")
-	registerAccepted(f)
-	registerRefused(f)
+	for _, a := range accepted {
+		f.BoolP(a.name, a.short, false, a.usage)
+	}
 	f.StringVar(&p.peer, "peer", peerDatperf, peerUsage+"; not a flag of perftest's")
 	f.StringVar(&p.layer, "layer", result.Cverbs, "cverbs or udat; not a flag of perftest's")
 }
@@ -199,9 +213,6 @@ func (a *app) perftestProgram(program, test, mode string) *cobra.Command {
 	f.SortFlags = false
 	p.register(f, mode)
 	c.RunE = func(_ *cobra.Command, args []string) error {
-		if err := checkRefused(f); err != nil {
-			return err
-		}
 		control := controlFlags{port: p.port}
 		if _, err := control.check(); err != nil {
 			return err
@@ -239,3 +250,74 @@ func (a *app) perftestProgram(program, test, mode string) *cobra.Command {
 	}
 	return c
 }
+
+// The programs that datperf measures against.
+const (
+	peerDatperf  = "datperf"
+	peerPerftest = "perftest"
+)
+
+const peerUsage = "`program` at the other end: datperf, or perftest for its ib_send_lat and its like"
+
+func checkPeer(peer string) error {
+	if peer != peerDatperf && peer != peerPerftest {
+		return usagef("--peer %q: must be %s or %s", peer, peerDatperf, peerPerftest)
+	}
+	return nil
+}
+
+// perftestPeer measures against one of perftest's programs. If args contains an address, this end
+// is the client. Otherwise it is the server, for one client.
+func (a *app) perftestPeer(cl *engine.Client, plan engine.Plan, args []string, port int) (*result.Document, error) {
+	if err := engine.PerftestPlan(&plan); err != nil {
+		return nil, &usageError{err}
+	}
+	if len(args) > 0 {
+		conn, err := engine.DialPerftest(a.ctx, args[0], port)
+		if err != nil {
+			return nil, err
+		}
+		return cl.Perftest(a.ctx, conn, plan, false)
+	}
+	var listen net.ListenConfig
+	ln, err := listen.Listen(a.ctx, "tcp", net.JoinHostPort("", strconv.Itoa(port)))
+	if err != nil {
+		return nil, err
+	}
+	defer ln.Close()
+	fmt.Fprintf(a.stderr, "waiting for one of perftest's programs on %v\n", ln.Addr())
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		select {
+		case <-a.ctx.Done():
+		case <-a.finish.now:
+		case <-stop:
+		}
+		ln.Close()
+	}()
+	conn, err := ln.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return a.servePerftest(cl, conn, plan)
+}
+
+func (a *app) servePerftest(cl *engine.Client, conn net.Conn, plan engine.Plan) (*result.Document, error) {
+	doc, err := cl.Perftest(a.ctx, conn, plan, true)
+	if err == nil && len(doc.Runs) == 0 {
+		fmt.Fprintf(a.stderr, "%v is served; it has the figures\n", conn.RemoteAddr())
+	}
+	return doc, err
+}
+
+// runPerftest does what runPlan does, against one of perftest's programs.
+func (a *app) runPerftest(cl engine.Client, plan engine.Plan, out *outputs, args []string, port int) error {
+	return a.runPlan(cl, plan, out, args,
+		func(cl *engine.Client, plan engine.Plan, args []string) (*result.Document, error) {
+			return a.perftestPeer(cl, plan, args, port)
+		})
+}
+
+// perftestPort is the port that perftest's programs use.
+const perftestPort = 18515

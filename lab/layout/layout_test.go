@@ -26,7 +26,7 @@ var largest = map[string]int{
 	"cmd/libgodat":            2,
 	"internal/perf/engine":    2,
 	"internal/perf/report":    2,
-	"internal/perf/result":    3,
+	"internal/perf/result":    2,
 	"rdmanet":                 2,
 	"udat/internal/tcpfabric": 5,
 }

@@ -52,7 +52,7 @@ var udatOps = map[string]udat.OpKind{
 func openUDAT(c *result.Case, lay layout, chosen choice) (_ *udatLink, err error) {
 	spin := time.Duration(0) // the case determines how to wait
 	if c.Poll == result.Adaptive {
-		spin = time.Duration(c.Spin)
+		spin = adaptiveSpin
 	}
 	ia, err := udat.Open(chosen.open,
 		append(knobs(c, chosen.gid), udat.WithSpin(spin), udat.WithLogger(slog.Default()))...)

@@ -55,7 +55,7 @@ func (m *Mesh) Run(ctx context.Context) (*result.Document, error) {
 func (m *Mesh) steps(ctx context.Context) {
 	steps := stepsOf(m.Pattern, len(m.Hosts), m.AtOnce)
 	m.mesh.Steps = len(steps)
-	begun, done := time.Now(), 0
+	done := 0
 	for _, one := range steps {
 		m.mesh.AtOnce = max(m.mesh.AtOnce, len(one))
 		worked := map[route]bool{}
@@ -69,8 +69,7 @@ func (m *Mesh) steps(ctx context.Context) {
 			}
 			done++
 			if all := len(steps) * len(m.mesh.Matrices); m.Watch != nil {
-				left := time.Since(begun) / time.Duration(done) * time.Duration(all-done)
-				m.Watch(MeshProgress{done, all, &mx.Case, tried, lost, left})
+				m.Watch(MeshProgress{done, all, &mx.Case, tried, lost})
 			}
 		}
 		m.judge(one, worked)

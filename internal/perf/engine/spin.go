@@ -22,6 +22,8 @@ const (
 	// napCrowded between polls. Spinning longer may delay the answer that the loop waits for.
 	patienceCrowded = time.Millisecond
 	napCrowded      = 50 * time.Microsecond
+	// adaptiveSpin is how long an adaptive loop polls before it parks.
+	adaptiveSpin = 50 * time.Microsecond
 	// burst is the number of polls in one call into C. The call into C costs as much as several
 	// polls.
 	burst = 32

@@ -35,7 +35,7 @@ func (w *worker) waitMore() (int, error) {
 	switch {
 	case parks(w.c):
 		return w.park()
-	case w.c.Poll == result.Adaptive && i.empty%8 == 0 && w.now()-i.since > int64(w.c.Spin):
+	case w.c.Poll == result.Adaptive && i.empty%8 == 0 && w.now()-i.since > int64(adaptiveSpin):
 		return w.park()
 	}
 	w.relax(i.empty)

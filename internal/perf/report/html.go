@@ -29,7 +29,7 @@ type pageData struct {
 	Repeated                bool
 	Plots                   []pagePlot
 	Tables                  []pageTable
-	Matrices                []pageMatrix
+	Matrices                []matrix
 }
 
 type pagePlot struct {

@@ -157,7 +157,14 @@ func Markdown(w io.Writer, d *result.Document) error {
 			e.f.GoVersion, result.Count(e.f.CPUs, "processor"), e.f.CPU)
 	}
 	for _, m := range matrices(d.Mesh) {
-		m.markdown(&b)
+		for i := range m.Rows {
+			m.Rows[i][0] = Escape(m.Rows[i][0])
+		}
+		fmt.Fprintf(&b, "\n%s\n\n", m.Headline)
+		MarkdownTable(&b, m.Titles, 1, len(m.Titles), m.Rows)
+		for _, text := range m.Lines {
+			fmt.Fprintf(&b, "\n%s\n", Escape(text))
+		}
 	}
 	for _, t := range tables(d) {
 		fmt.Fprintf(&b, "\n%s\n\n", t.Headline)
@@ -165,4 +172,58 @@ func Markdown(w io.Writer, d *result.Document) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// MarkdownTable writes a table. The columns with the indices lo to hi-1 are aligned to the right,
+// the others to the left. Indices begin at 0.
+func MarkdownTable(b *strings.Builder, titles []string, lo, hi int, rows [][]string) {
+	fmt.Fprintf(b, "| %s |\n|%s%s%s\n", strings.Join(titles, " | "), strings.Repeat("---|", lo),
+		strings.Repeat("--:|", hi-lo), strings.Repeat("---|", len(titles)-hi))
+	for _, row := range rows {
+		fmt.Fprintf(b, "| %s |\n", strings.Join(row, " | "))
+	}
+}
+
+// Escape returns s in a form for a cell of a table: each | is escaped, and each newline becomes a
+// space.
+func Escape(s string) string { return strings.NewReplacer("|", "\\|", "\n", " ").Replace(s) }
+
+type pageTable struct {
+	Headline string
+	Titles   []string
+	Rows     [][]string
+}
+
+func tables(d *result.Document) []pageTable {
+	var all []pageTable
+	last := ""
+	cases, columnsBy := d.Cases(), map[string][]column{}
+	for _, mode := range result.Modes {
+		columnsBy[mode] = columnsOf(cases, mode)
+	}
+	var sum ports
+	for i := range d.Runs {
+		r := &d.Runs[i]
+		columns := columnsBy[r.Case.Mode]
+		if k := kindOf(r); k != last {
+			last = k
+			t := pageTable{Headline: headline(r)}
+			for _, c := range columns {
+				t.Titles = append(t.Titles, c.title)
+			}
+			all = append(all, t)
+		}
+		total := r.Total()
+		var row []string
+		for _, c := range columns {
+			row = append(row, c.text(r, &total))
+		}
+		t := &all[len(all)-1]
+		t.Rows = append(t.Rows, row)
+		sum.add(r)
+	}
+	if rows := sum.rows(); len(rows) > 0 {
+		all = append(all, pageTable{portHeadline, portTitles, rows})
+	}
+	return all
 }

@@ -94,9 +94,6 @@ func (s *shades) key(outliers, failed bool) (all []keyEntry) {
 	return all
 }
 
-// failedText is the text of the cell of a failed pair. It is also the class of that cell.
-const failedText = "failed"
-
 func figureText(c *result.Case, v float64) string {
 	if c.Mode == result.Latency {
 		return number(v, decimals(v))

@@ -38,7 +38,7 @@ func TestWidth(t *testing.T) {
 				c := result.Default()
 				c.Test, c.Mode, c.Size, c.QPs, c.Layer = test, mode, 1<<30-1, 4096, result.Cverbs
 				c.Poll, c.Direction, c.Depth, c.Batch = result.Adaptive, result.Both, 16384, 16383
-				c.Rate, c.Arrival, c.Transport = 1e9, result.Poisson, result.UC
+				c.Rate, c.Transport = 1e9, result.UC
 				usual := result.Default()
 				usual.Mode, usual.Depth, usual.Batch = mode, 128, 1
 				for _, cases := range [][]result.Case{{c}, {usual}, {usual, c}} {

@@ -32,12 +32,10 @@ type Case struct {
 	Inline    int     `json:"inline_bytes"` // largest message to send inline; -1: the largest that the device grants
 	ReadDepth int     `json:"read_depth"`   // reads and atomics in flight per queue pair
 	Poll      string  `json:"poll"`         // busy, event or adaptive
-	Spin      Seconds `json:"spin_s"`       // adaptive: how long to poll before parking
 	Verify    bool    `json:"verify"`
 	HugePages bool    `json:"hugepages"`  // the registered memory consists of huge pages
 	Buffers   int     `json:"buffers"`    // message buffers of a queue pair; 0: one for each request in flight
 	Rate      float64 `json:"rate_per_s"` // open loop: operations per second; 0: closed loop
-	Arrival   string  `json:"arrival"`    // open loop: constant or poisson
 	Interval  Seconds `json:"interval_s"`
 	Stall     Seconds `json:"stall_s"` // an initiator gives up if its requests make no progress for this time
 	Knobs
@@ -53,7 +51,6 @@ const (
 	CM, Exchange                               = "cm", "exchange" // in a Case cm is empty
 	Out, In, Both                              = "out", "in", "both"
 	Busy, Event, Adaptive                      = "busy", "event", "adaptive"
-	Constant, Poisson                          = "constant", "poisson"
 	maxSize                                    = 1 << 30
 	maxDepth, MaxQPs                           = 16384, 4096
 	maxIters                             int64 = 1 << 40
@@ -76,7 +73,6 @@ var (
 	Connects   = []string{CM, Exchange}
 	Directions = []string{Out, In, Both}
 	Polls      = []string{Busy, Event, Adaptive}
-	Arrivals   = []string{Constant, Poisson}
 )
 
 // AtomicSize is the size of an atomic operation in bytes.
@@ -87,7 +83,7 @@ const AtomicSize = 8
 func Default() Case {
 	return Case{
 		Test: Send, Mode: Latency, Layer: UDAT, Direction: Out, QPs: 1, Inline: -1, ReadDepth: 16,
-		Poll: Busy, Spin: Seconds(50 * time.Microsecond), Arrival: Constant,
+		Poll:   Busy,
 		Warmup: -1, Interval: Seconds(time.Second), Stall: Seconds(30 * time.Second),
 	}
 }
@@ -205,7 +201,7 @@ func (c *Case) Unusual() (all []string) {
 	add(c.SRQ, "SRQ")
 	add(c.Direction != Out, "%s", c.Direction)
 	add(c.Poll != Busy, "%s", c.Poll)
-	add(c.Rate > 0, "%g/s %s", c.Rate, c.Arrival)
+	add(c.Rate > 0, "%g/s", c.Rate)
 	for _, k := range c.Knobs.list() {
 		add(true, "%s %d", k.flag, k.n)
 	}

@@ -102,10 +102,16 @@ func (m *Mesh) validate() error {
 	if len(m.Hosts) > MaxMeshHosts {
 		return fmt.Errorf("it has %s, the limit is %d", Count(len(m.Hosts), "host"), MaxMeshHosts)
 	}
+	known := map[string]bool{}
+	for _, h := range m.Hosts {
+		known[h.Address] = true
+	}
 	for i := range m.Matrices {
 		for j := range m.Matrices[i].Pairs {
 			p := &m.Matrices[i].Pairs[j]
 			switch {
+			case !known[p.From] || !known[p.To]:
+				return fmt.Errorf("the pair of %q and %q is not of its hosts", p.From, p.To)
 			case p.Run == nil && p.Error == "":
 				return fmt.Errorf("the pair of %q and %q has neither a run nor an error", p.From, p.To)
 			case p.Run == nil:

@@ -24,7 +24,7 @@ func (c *Case) Validate() error {
 		of          []string
 	}{
 		{"test", c.Test, Tests}, {"mode", c.Mode, Modes}, {"layer", c.Layer, Layers},
-		{"direction", c.Direction, Directions}, {"poll", c.Poll, Polls}, {"arrival", c.Arrival, Arrivals},
+		{"direction", c.Direction, Directions}, {"poll", c.Poll, Polls},
 	} {
 		if err := OneOf(e.flag, e.value, e.of); err != nil {
 			return err
@@ -49,7 +49,7 @@ func (c *Case) Validate() error {
 		value     Seconds
 		low, high time.Duration
 	}{
-		{"duration", c.Duration, 1, 30 * 24 * time.Hour}, {"spin", c.Spin, 0, time.Second},
+		{"duration", c.Duration, 1, 30 * 24 * time.Hour},
 		{"interval", c.Interval, 10 * time.Millisecond, time.Hour}, {"stall", c.Stall, 100 * time.Millisecond, time.Hour},
 	} {
 		v, unset := time.Duration(d.value), d.flag == "duration" && d.value == 0
@@ -99,8 +99,6 @@ func (c *Case) validateTogether() error {
 		return fmt.Errorf("--srq with %s: the test uses no receives", c.Test)
 	case !(c.Rate >= 0 && c.Rate <= 1e9):
 		return fmt.Errorf("--rate %g: must be more than 0, and at most 1e9 operations per second", c.Rate)
-	case c.Rate == 0 && c.Arrival != Constant:
-		return fmt.Errorf("--arrival %s without --rate: only an open loop has arrivals", c.Arrival)
 	case c.Rate > 0 && c.Batch != 1:
 		return fmt.Errorf("--rate with --batch %d: an open loop posts operations one by one as they fall due", c.Batch)
 	case c.Inline >= 0 && c.Layer == UDAT:
