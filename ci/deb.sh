@@ -55,6 +55,8 @@ fi
 END
 chmod 755 "$root"/DEBIAN/{prerm,postinst,postrm}
 echo /etc/default/datperf >"$root/DEBIAN/conffiles"
+# The newest version of the C library that a symbol of the program asks for.
+libc=$(objdump -T "$root/usr/bin/datperf" | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -1 | cut -d_ -f2)
 cat >"$root/DEBIAN/control" <<END
 Package: datperf
 Version: $version
@@ -62,7 +64,7 @@ Architecture: $arch
 Maintainer: The godat authors <godat@example.org>
 Section: net
 Priority: optional
-Depends: libc6
+Depends: libc6 (>= $libc)
 Recommends: libibverbs1, librdmacm1, ibverbs-providers, rdma-core
 Suggests: ethtool, iproute2, nftables
 Installed-Size: $(du -sk "$root" | cut -f1)

@@ -131,8 +131,9 @@ type PathOptions struct {
 }
 
 // WithPath sets the path of the adapter's connections. If the MTUs of the two ends differ, a
-// message that is longer than the smaller one fails, and the connection breaks. On mem0 and tcp
-// Open returns ErrModelNotSupported, as it does for an MTU on iWARP.
+// message that is longer than the smaller one fails, and the connection breaks. On mem0 Open
+// returns ErrModelNotSupported, as it does for an MTU on iWARP, and on tcp for all but the type of
+// service.
 //
 // Extension.
 func WithPath(p PathOptions) Option {

@@ -117,7 +117,11 @@ func (a *app) report() *cobra.Command {
 			for i := range d.Runs {
 				w.Run(&d.Runs[i])
 			}
+			show.table.Summary(result.Summarize(d.Runs))
 			show.close()
+			if d.Incomplete != nil {
+				fmt.Fprintf(a.stdout, "%s\n", d.Incomplete)
+			}
 		}
 		return files.write(d)
 	}

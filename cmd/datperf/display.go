@@ -125,8 +125,8 @@ func (d *display) watcher() engine.Watcher {
 			d.locked(func() {
 				d.now, d.last = fmt.Sprintf("[%d/%d] %s", n, of, c.Name()), ""
 				d.began = time.Now()
-				if d.intervals && d.perftest == nil {
-					fmt.Fprintf(d.out, "%s:\n", d.now) // the intervals come before the case's row
+				if d.intervals && d.perftest == nil { // the intervals come before the case's row
+					fmt.Fprintf(d.out, "%s, %s:\n", d.now, d.began.UTC().Format("15:04:05.000Z"))
 				}
 				if d.stream != nil {
 					d.stream.Case(c, repeat)
@@ -168,9 +168,7 @@ func (d *display) run(r *result.Run) {
 	}
 	d.table.Run(r)
 	if d.runs = append(d.runs, *r); len(d.runs) == d.repeats {
-		if d.repeats > 1 {
-			d.table.Summary(result.Summarize(d.runs))
-		}
+		d.table.Summary(result.Summarize(d.runs))
 		d.runs = nil
 	}
 }

@@ -19,8 +19,13 @@ type runPlan func(cl *engine.Client, plan engine.Plan, args []string) (*result.D
 func (a *app) measure(c *cobra.Command, run runPlan) *cobra.Command {
 	var p planFlags
 	var out outputs
+	software := "mem0 or tcp"
+	if c.Name() == "client" {
+		software = "tcp"
+	}
 	device := deviceFlag(c,
-		"verbs `device`, or its IP address, or mem0 (default: the one that reaches the server, or the first active one)")
+		"verbs `device`, or its IP address, or "+software+
+			" (default: the one that reaches the server, or the first active one)")
 	gid := gidFlag(c.Flags(), "")
 	numa := numaFlag(c)
 	p.register(c)
@@ -81,16 +86,21 @@ func (a *app) runPlan(cl engine.Client, plan engine.Plan, out *outputs, args []s
 	}
 	doc, err := run(&cl, plan, args)
 	show.close()
+	if doc != nil {
+		if plan.Repeats > 1 {
+			doc.Summary = result.Summarize(doc.Runs)
+		}
+		doc.Command, doc.Title, doc.Labels = append([]string{"datperf"}, a.args...), out.title, out.labels
+		if show.stream != nil && a.finish.gently.Load() {
+			show.stream.End(doc)
+		}
+	}
 	if doc == nil || err != nil && len(doc.Runs) == 0 && (doc.Incomplete == nil || len(doc.Incomplete.Intervals) == 0) {
 		if errors.Is(err, engine.ErrFinished) { // during the first run's setup
 			return errInterrupted
 		}
 		return err
 	}
-	if plan.Repeats > 1 {
-		doc.Summary = result.Summarize(doc.Runs)
-	}
-	doc.Command, doc.Title, doc.Labels = append([]string{"datperf"}, a.args...), out.title, out.labels
 	written = true
 	if err := errors.Join(err, files.write(doc)); err != nil {
 		return err

@@ -23,7 +23,8 @@ func (a *app) server() *cobra.Command {
 	}
 	f := c.Flags()
 	device := deviceFlag(c,
-		"verbs `device`, or its IP address (default: the one that a client's connection came to, or the first active one)")
+		"verbs `device`, or its IP address, or tcp (default: the one that a client's connection came to, or the first "+
+			"active one)")
 	gid := gidFlag(f, "")
 	numa := numaFlag(c)
 	var control controlFlags

@@ -36,12 +36,22 @@ func limit(root string) uint64 {
 		}
 	}
 	for line := range strings.Lines(read("proc/self/cgroup")) {
-		group, ok := strings.CutPrefix(strings.TrimSpace(line), "0::") // version 2
-		for dir := path.Clean("/" + group); ok; dir = path.Dir(dir) {
-			consider(read("sys/fs/cgroup"+dir+"/memory.max"), 1)
-			ok = dir != "/"
+		fields := strings.SplitN(strings.TrimSpace(line), ":", 3) // number, controllers, group
+		if len(fields) < 3 {
+			continue
+		}
+		at, file := "sys/fs/cgroup", "/memory.max"           // version 2
+		if strings.Contains(","+fields[1]+",", ",memory,") { // version 1
+			at, file = "sys/fs/cgroup/memory", "/memory.limit_in_bytes"
+		} else if fields[1] != "" {
+			continue
+		}
+		for dir := path.Clean("/" + fields[2]); ; dir = path.Dir(dir) {
+			consider(read(at+dir+file), 1)
+			if dir == "/" { // the root of the mount, which is the group itself in a container
+				break
+			}
 		}
 	}
-	consider(read("sys/fs/cgroup/memory/memory.limit_in_bytes"), 1) // version 1, in a container
 	return least
 }

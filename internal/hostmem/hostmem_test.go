@@ -25,6 +25,9 @@ func TestLimit(t *testing.T) {
 		{group, "max\n", 16 << 20},
 		{"sys/fs/cgroup/a.slice/memory.max", "9000000\n", 9_000_000},
 		{group, "8000000\n", 8_000_000},
+		{"sys/fs/cgroup/memory/job/memory.limit_in_bytes", "7500000\n", 8_000_000}, // not this process's group yet
+		{"proc/self/cgroup", "4:cpu,memory:/job/a\n3:memory_other:/x\n0::/a.slice/b.scope\n", 7_500_000},
+		{"sys/fs/cgroup/memory/job/a/memory.limit_in_bytes", "7200000\n", 7_200_000},
 		{"sys/fs/cgroup/memory/memory.limit_in_bytes", "7000000\n", 7_000_000},
 		{group, "1\n", 1},
 	}

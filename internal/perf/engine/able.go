@@ -30,8 +30,12 @@ func compatible(plan Plan, client, server *result.Facts) error {
 // able returns an error if one end's device cannot run the case. The parameter who is "client" or
 // "server".
 func able(c *result.Case, who string, f *result.Facts) error {
-	packets, iwarp := f.Fabric == fabricVerbs, strings.HasPrefix(f.Detail, "iWARP")
-	if err := c.Knobs.Able(packets, iwarp, f.MTU, fmt.Sprintf("the %s's device %s", who, f.Device)); err != nil {
+	iwarp := strings.HasPrefix(f.Detail, "iWARP")
+	knobs := map[string][]string{fabricMem: {"retry", "rnr"}, fabricTCP: {"retry", "rnr", "tos"}}[f.Fabric]
+	if iwarp {
+		knobs = []string{"tos"}
+	}
+	if err := c.Knobs.Able(knobs, f.MTU, fmt.Sprintf("the %s's device %s", who, f.Device)); err != nil {
 		return err
 	}
 	switch {

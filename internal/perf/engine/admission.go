@@ -65,6 +65,8 @@ type seat struct {
 	all   *seats
 	end   func(error) // ends the client's conversation
 	since time.Time   // when the client became idle; zero while it measures
+	group uint64      // clients with the same number measure together; 0: alone
+	other bool        // a client of another group has measured during the current measurement
 }
 
 // idleGrace is how long a client must be idle before another client can take its seat.
@@ -78,7 +80,7 @@ var errGaveWay = fmt.Errorf("this server is full, and the client measured nothin
 // take returns a seat. If all seats are taken, it takes the seat of the client that has been idle
 // longest, and ends that client's conversation. It returns an error if no client has been idle for
 // idleGrace.
-func (s *seats) take(end func(error)) (*seat, error) {
+func (s *seats) take(end func(error), group uint64) (*seat, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.taken) >= s.most {
@@ -94,7 +96,7 @@ func (s *seats) take(end func(error)) (*seat, error) {
 		delete(s.taken, longest)
 		longest.end(errGaveWay)
 	}
-	one := &seat{all: s, end: end, since: time.Now()}
+	one := &seat{all: s, end: end, since: time.Now(), group: group}
 	s.taken[one] = struct{}{}
 	return one, nil
 }
@@ -118,10 +120,26 @@ func (x *seat) measures(yes bool) {
 	}
 	x.all.mu.Lock()
 	defer x.all.mu.Unlock()
-	x.since = time.Time{}
+	x.since, x.other = time.Time{}, false
 	if !yes {
 		x.since = time.Now()
+		return
 	}
+	for one := range x.all.taken {
+		if one != x && one.since.IsZero() && (x.group == 0 || one.group != x.group) {
+			one.other, x.other = true, true
+		}
+	}
+}
+
+// disturbed reports whether a client of another group has measured during the current measurement.
+func (x *seat) disturbed() bool {
+	if x == nil {
+		return false
+	}
+	x.all.mu.Lock()
+	defer x.all.mu.Unlock()
+	return x.other
 }
 
 func (s *seats) count() int {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -16,6 +15,7 @@ import (
 const (
 	fabricVerbs = "verbs"
 	fabricMem   = "mem"
+	fabricTCP   = "tcp"
 )
 
 // choice is the device that an end uses, and the reason why.
@@ -59,20 +59,19 @@ func chooseFrom(all []udat.ProviderInfo, name string, local netip.Addr) (choice,
 	if name != "" {
 		why := "it was named"
 		if name == "tcp" && local.IsValid() {
-			one := "tcp:" + local.Unmap().String()
-			if local.Zone() != "" { // a link-local address, which udat.Providers does not list
-				addr := local.String()
-				all = append(slices.Clip(all), udat.ProviderInfo{Name: one, Fabric: "tcp", Active: true, Addr: addr,
-					Addrs: []string{addr}, Detail: "RDMA over TCP (iWARP in software), one address"})
-			}
-			if slices.ContainsFunc(all, func(p udat.ProviderInfo) bool { return p.Name == one }) {
-				name, why = one, fmt.Sprintf("tcp was named, and %v is the address on the way", local.Unmap())
-			}
+			name, why = "tcp:"+local.Unmap().String(), fmt.Sprintf("tcp was named, and %v is the address on the way",
+				local.Unmap())
 		}
 		for _, p := range all {
 			if p.Name == name {
 				return byName(p, why), nil
 			}
+		}
+		// An address that udat.Providers does not list: a link-local one, or one of 127.0.0.0/8.
+		if addr, err := netip.ParseAddr(strings.TrimPrefix(name, "tcp:")); err == nil && strings.HasPrefix(name, "tcp:") {
+			text := addr.Unmap().String()
+			return byName(udat.ProviderInfo{Name: name, Fabric: fabricTCP, Active: true, Addr: text, Addrs: []string{text},
+				Detail: "RDMA over TCP (iWARP in software), one address"}, why), nil
 		}
 		if addr, err := netip.ParseAddr(name); err == nil {
 			if c, ok := byAddr(all, addr, "its address was given"); ok {

@@ -30,6 +30,7 @@ type Client struct {
 	Watcher Watcher
 
 	start  func(context.Context) error // set by RunThreads; called when a case's connections are established; may be nil
+	group  uint64                      // threads of one client have the same number; 0: it has one thread
 	memory *budget                     // set on a server that measures to another server
 }
 
@@ -73,7 +74,7 @@ func (cl *Client) converse(ctx context.Context, k *control, plan Plan, doc *resu
 	}
 	doc.Client = gatherFacts(chosen, cl.Version, cl.CPU)
 	total := len(plan.Cases) * plan.Repeats
-	hello := message{Version: cl.Version, Facts: raw(doc.Client), Cases: total}
+	hello := message{Version: cl.Version, Facts: raw(doc.Client), Cases: total, Group: cl.group}
 	facts, err := k.greet(ctx, answerTime, hello, cl.Watcher.Warn)
 	if err != nil {
 		return err
@@ -95,8 +96,9 @@ func (cl *Client) converse(ctx context.Context, k *control, plan Plan, doc *resu
 			}
 			n++
 			doc.Incomplete = &result.Incomplete{Planned: total, Case: &c}
+			began := now()
 			run, err := cl.runCase(ctx, ses, c, doc, n, total, repeat+1)
-			if plan.Repeats > 1 {
+			if run.Started = began; plan.Repeats > 1 {
 				run.Repeat = repeat + 1
 				doc.Incomplete.Repeat = run.Repeat
 			}

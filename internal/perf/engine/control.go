@@ -53,6 +53,7 @@ type message struct {
 	Text     string           `json:"text,omitempty"`
 	Facts    json.RawMessage  `json:"facts,omitempty"` // result.Facts
 	Cases    int              `json:"cases,omitempty"`
+	Group    uint64           `json:"group,omitempty"` // threads of one client have the same number
 	Case     *result.Case     `json:"case,omitempty"`
 	Addr     netip.AddrPort   `json:"addr,omitzero"`
 	Place    *address         `json:"place,omitempty"` // with --connect exchange, instead of addr and token
@@ -71,7 +72,7 @@ type message struct {
 // Kinds of messages, in their order on the connection. Each line says who sends the message, and
 // what the message contains or means.
 const (
-	msgHello   = "hello"   // client: magic, protocol, version, facts, number of cases
+	msgHello   = "hello"   // client: magic, protocol, version, facts, number of cases, group
 	msgWelcome = "welcome" // server: the same without the cases, if it accepts the client
 	msgExamine = "examine" // client: asks the server to examine its host; server: its findings
 	msgMesh    = "mesh"    // client: orders the server to measure a case to another server; server: its run, or an error;

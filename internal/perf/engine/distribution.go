@@ -60,8 +60,25 @@ func (s *samples) distribution(div float64) *result.Distribution {
 	for _, p := range Percentiles {
 		d.Percentiles = append(d.Percentiles, result.Percentile{P: p, Value: s.percentile(p) / div})
 	}
-	for _, b := range s.hist.CumulativeDistributionWithTicks(10) {
-		d.Curve = append(d.Curve, result.Percentile{P: b.Quantile, Value: s.within(b.ValueAt) / div})
+	for _, b := range s.hist.Distribution() {
+		upTo, last := s.within(roundUp(b.To))/div, len(d.Histogram)-1
+		switch {
+		case b.Count == 0:
+		case last >= 0 && d.Histogram[last].UpTo == upTo:
+			d.Histogram[last].Count += b.Count
+		default:
+			d.Histogram = append(d.Histogram, result.Bucket{UpTo: upTo, Count: b.Count})
+		}
 	}
 	return d
+}
+
+// roundUp rounds a time up to two significant digits, so that a histogram has at most 90 buckets in
+// each power of ten.
+func roundUp(ns int64) int64 {
+	unit := int64(1)
+	for ns/unit >= 100 {
+		unit *= 10
+	}
+	return (ns + unit - 1) / unit * unit
 }

@@ -3,9 +3,12 @@ package engine
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -134,4 +137,83 @@ func TestHugePages(t *testing.T) {
 			t.Skip(err)
 		}
 	})
+}
+
+// Runs and intervals have a time of the client's clock, in order; the buckets of a histogram are in
+// order and have all samples, each below its bound.
+func TestStampsAndHistogram(t *testing.T) {
+	ofNoDevice(t)
+	for _, direction := range []string{result.Out, result.In} {
+		c := result.Default()
+		c.Direction, c.Interval = direction, result.Seconds(10*time.Millisecond)
+		c.Duration = 5 * c.Interval
+		before := now()
+		doc, err := measure(t, "mem0", c, c)
+		assert.NilError(t, err)
+		last := before
+		for i := range doc.Runs {
+			r := &doc.Runs[i]
+			assert.Assert(t, !r.Started.Before(last), "run %d started at %v, before %v", i, r.Started, last)
+			last = r.Started
+			for _, iv := range slices.Concat(r.Client.Intervals, r.Server.Intervals) {
+				assert.Assert(t, !iv.Ended.Before(last), "an interval of run %d ended at %v, before %v", i, iv.Ended, last)
+				last = iv.Ended
+			}
+			l := r.Flows()[0].Stream.Latency
+			sum, bound := int64(0), 0.0
+			for _, b := range l.Histogram {
+				assert.Assert(t, b.Count > 0 && b.UpTo > bound)
+				sum, bound = sum+b.Count, b.UpTo
+			}
+			assert.Equal(t, sum, l.Count)
+			assert.Equal(t, bound, l.Max)
+			assert.Assert(t, l.Histogram[0].UpTo >= l.Min)
+			assert.Assert(t, len(l.Histogram) > 1 && len(l.Histogram) < 500)
+		}
+		assert.Assert(t, !last.After(now()))
+	}
+}
+
+func TestRoundUp(t *testing.T) {
+	for ns, want := range map[int64]int64{0: 0, 9: 9, 99: 99, 100: 100, 101: 110, 990: 990, 991: 1000, 123456: 130000} {
+		assert.Equal(t, roundUp(ns), want)
+	}
+}
+
+// If two clients measure at a server at the same time, both results say so. Alone, and as threads
+// of one client, they do not.
+func TestTwoClients(t *testing.T) {
+	ofNoDevice(t)
+	for name, groups := range map[string][]uint64{"alone": {0}, "two": {0, 0}, "of two programs": {1, 2},
+		"threads": {7, 7}} {
+		t.Run(name, func(t *testing.T) {
+			chosen, err := choose("mem0", netip.Addr{})
+			assert.NilError(t, err)
+			srv := &Server{chosen: &chosen}
+			srv.prepare()
+			together := &barrier{n: len(groups), open: make(chan struct{}), over: make(chan struct{})}
+			docs, errs := make([]*result.Document, len(groups)), make([]error, len(groups))
+			var all sync.WaitGroup
+			for i, group := range groups {
+				a, b := net.Pipe()
+				all.Go(func() { srv.serve(t.Context(), b) })
+				all.Go(func() {
+					c := result.Default()
+					c.Iters = 100
+					c.Complete()
+					cl := &Client{Device: "mem0", group: group, start: together.wait}
+					docs[i], errs[i] = cl.Run(t.Context(), a, Plan{Cases: []result.Case{c}, Repeats: 1})
+				})
+			}
+			all.Wait()
+			want := result.Notes(nil)
+			if len(groups) > 1 && (groups[0] == 0 || groups[0] != groups[1]) {
+				want = result.Notes{"another client measured at this server at the same time"}
+			}
+			for i := range docs {
+				assert.NilError(t, errs[i])
+				assert.DeepEqual(t, docs[i].Runs[0].Server.Notes, want)
+			}
+		})
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"math"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -44,6 +45,7 @@ func gatherFacts(chosen choice, version string, cpu *int) result.Facts {
 		}
 		f.Libibverbs = libraryVersion("libibverbs.so.") // deviceFacts has opened the device, which loads the library
 	}
+	f.Link = linkSpeed(&chosen)
 	switch {
 	case cpu != nil:
 	case chosen.near != nil:
@@ -103,6 +105,33 @@ func deviceFacts(f *result.Facts, chosen *choice) {
 	} else if g, why, err := ctx.BestGID(port); err == nil {
 		f.GID, f.GIDIndex, f.GIDType, f.GIDReason = g.GID.String(), g.Index, g.Type.String(), why
 	}
+}
+
+// linkSpeed returns the speed of a verbs port, or of the network interface that has the device's
+// address. It returns "" if the kernel does not know it.
+func linkSpeed(chosen *choice) string {
+	if chosen.Fabric == fabricVerbs {
+		device, port := chosen.verbsPort()
+		return firstLine(fmt.Sprintf("%s/class/infiniband/%s/ports/%d/rate", sysfs, device, port))
+	}
+	if chosen.Fabric == fabricMem {
+		return ""
+	}
+	own, _, _ := strings.Cut(chosen.Addr, "%")
+	all, _ := net.Interfaces()
+	for _, i := range all {
+		addrs, _ := i.Addrs()
+		for _, a := range addrs {
+			if ip, _, _ := strings.Cut(a.String(), "/"); ip != own {
+				continue
+			}
+			if mbit, err := strconv.Atoi(firstLine(filepath.Join(sysfs, "class/net", i.Name, "speed"))); err == nil && mbit > 0 {
+				return fmt.Sprintf("%g Gb/s (%s)", float64(mbit)/1e3, i.Name)
+			}
+			return i.Name
+		}
+	}
+	return ""
 }
 
 func firstLine(name string) string {

@@ -23,10 +23,6 @@ func (w *worker) run() (end *result.End, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if w.initOps {
-		end.Initiated = w.rec.stream()
-		end.Notes = append(end.Notes, w.missedRate()...)
-	}
 	ops, bytes := w.rec.ops, w.rec.ops*w.rec.size
 	if w.c.Mode == result.Bandwidth && w.c.TwoSided() && w.received > w.c.Warmup {
 		n := w.received - w.c.Warmup
@@ -44,6 +40,10 @@ func (w *worker) run() (end *result.End, err error) {
 		bytes = ops * int64(w.c.Size)
 	}
 	end.Cost = w.cost.end(ops, bytes)
+	if w.initOps { // after the cost, which does not include the histogram's
+		end.Initiated = w.rec.stream()
+		end.Notes = append(end.Notes, w.missedRate()...)
+	}
 	if w.c.Verify {
 		if err := w.verifyTargets(); err != nil {
 			return nil, err

@@ -99,7 +99,7 @@ func (r *recorder) stream() *result.Stream {
 	}
 	if r.pingPong && r.latency != nil {
 		s.RoundTrip = r.latency.distribution(1)
-		s.RoundTrip.Curve = nil
+		s.RoundTrip.Histogram = nil
 	}
 	if r.corrected != nil {
 		s.Corrected = r.corrected.distribution(1)

@@ -192,7 +192,7 @@ func (s *Server) converse(ctx context.Context, cancel context.CancelCauseFunc, k
 	idle := helloTime // without cases a client asks for facts, and stays in the lobby
 	if hello.Cases > 0 {
 		s.lobby.Leave(k.conn) // before taking a seat, because taking the last seat closes the lobby
-		if place, err = s.seat(cancel); err != nil {
+		if place, err = s.seat(cancel, hello.Group); err != nil {
 			return 0, err
 		}
 		defer place.leave()
@@ -211,7 +211,8 @@ func (s *Server) converse(ctx context.Context, cancel context.CancelCauseFunc, k
 		return 0, err
 	}
 	s.log("%s: %s on %s (%s)", who, result.Count(hello.Cases, "case"), chosen.Name, chosen.why)
-	ses := &session{ctl: k, chosen: chosen, counted: countersAt(&chosen), cpu: s.CPU, memory: s.memory}
+	ses := &session{ctl: k, chosen: chosen, counted: countersAt(&chosen), cpu: s.CPU, memory: s.memory,
+		disturbed: place.disturbed}
 	for {
 		place.measures(false)
 		m, err := k.expectFor(idle, ctx.Done(), msgCase, msgExamine, msgMesh, msgBye, msgFinish)
@@ -268,7 +269,7 @@ func (s *Server) measurePeer(ctx context.Context, k *control, m *message, who st
 	return k.send(message{Kind: msgMesh, Run: raw(run)})
 }
 
-// slim removes from a run the intervals and curves, which a matrix does not need. A mesh of
+// slim removes from a run the intervals and histograms, which a matrix does not need. A mesh of
 // hundreds of hosts has tens of thousands of runs.
 func slim(run *result.Run) {
 	for _, end := range []*result.End{run.Client, run.Server} {
@@ -279,7 +280,7 @@ func slim(run *result.Run) {
 			}
 			for _, d := range []*result.Distribution{stream.Latency, stream.Corrected, stream.RoundTrip} {
 				if d != nil {
-					d.Curve = nil
+					d.Histogram = nil
 				}
 			}
 		}
@@ -306,11 +307,11 @@ func orUnknown(version string) string {
 
 // seat admits a client. The server calls the function end if the client loses its seat to another
 // one.
-func (s *Server) seat(end func(error)) (*seat, error) {
+func (s *Server) seat(end func(error), group uint64) (*seat, error) {
 	if s.seats == nil {
 		return nil, nil
 	}
-	place, err := s.seats.take(end)
+	place, err := s.seats.take(end, group)
 	if err != nil {
 		return nil, err
 	}

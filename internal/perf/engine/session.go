@@ -19,6 +19,7 @@ type session struct {
 	watch     func(result.Interval)
 	intervals []result.Interval           // of both ends in the current run; client only
 	start     func(context.Context) error // called when the connections are established; may be nil
+	disturbed func() bool                 // another client has measured meanwhile; server only
 }
 
 // fit adapts the case to the memory limits and returns its layout. With verification every request

@@ -76,6 +76,9 @@ func (s *session) measure(ctx context.Context, c *result.Case, lay layout, l lin
 	})
 	if own, err = s.loop(w); err == nil {
 		own.Counters = before.Until(s.counted.read())
+		if s.disturbed != nil && s.disturbed() {
+			own.Notes = append(own.Notes, "another client measured at this server at the same time")
+		}
 	}
 	p.over <- own
 	talked.Wait()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"strings"
@@ -45,12 +46,14 @@ func (cl *Client) RunThreads(ctx context.Context, dial func(thread int) (net.Con
 	together := &barrier{n: threads, open: make(chan struct{}), over: make(chan struct{})}
 	all := &threadRuns{watcher: cl.Watcher, facts: make([]*result.Document, threads), runs: make([][]result.Run, threads)}
 	docs := make([]*result.Document, threads)
+	group := rand.Uint64() | 1
 	var wait sync.WaitGroup
 	for i := range threads {
 		wait.Go(func() {
 			conn, err := dial(i)
 			if err == nil {
 				thread := *cl
+				thread.group = group
 				thread.start = together.wait
 				thread.Watcher = Watcher{
 					Begin: func(client, server *result.Facts) { all.begin(i, client, server) },

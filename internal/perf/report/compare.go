@@ -13,7 +13,7 @@ func Comparison(w io.Writer, c *result.Comparison) {
 	for _, f := range c.Unlike {
 		fmt.Fprint(w, fold("not alike: "+f, "  "))
 	}
-	fmt.Fprintf(w, "%-15s %13s %13s %8s  %-20s %s\n", "metric", "old", "new", "change", "95% between", "verdict")
+	fmt.Fprintf(w, "%-14s %12s %12s %7s  %-20s %s\n", "metric", "old", "new", "change", "95% between", "verdict")
 	last := ""
 	for i := range c.Changes {
 		ch := &c.Changes[i]
@@ -34,10 +34,10 @@ func Comparison(w io.Writer, c *result.Comparison) {
 		if verdict == result.Worse {
 			verdict = "WORSE"
 		}
-		fmt.Fprintf(w, "%-15s %13s %13s %8s  %-20s %s\n", fit(ch.Metric, 15), fit(metricText(ch.Metric, ch.Old.Median), 13),
-			fit(now, 13), fit(percent, 8), fit(between, 24), verdict)
+		fmt.Fprintf(w, "%-14s %12s %12s %7s  %-20s %s\n", fit(ch.Metric, 14), fit(metricText(ch.Metric, ch.Old.Median), 12),
+			fit(now, 12), fit(percent, 7), fit(between, 20), verdict)
 		if ch.Why != "" {
-			fmt.Fprint(w, fold(fmt.Sprintf("%16s%s", "", ch.Why), fmt.Sprintf("%18s", "")))
+			fmt.Fprint(w, fold(fmt.Sprintf("%15s%s", "", ch.Why), fmt.Sprintf("%17s", "")))
 		}
 	}
 	for _, name := range c.Missing {
@@ -46,8 +46,8 @@ func Comparison(w io.Writer, c *result.Comparison) {
 	for _, name := range c.Added {
 		fmt.Fprint(w, fold("missing in the old document: "+name, "  "))
 	}
-	fmt.Fprint(w, fold(fmt.Sprintf("%s: %s worse by more than %g%%, %d better, %d the same, %d undecided; "+
-		"%s missing", c.Outcome, result.Count(c.Count(result.Worse), "figure"), c.Threshold, c.Count(result.Better),
+	fmt.Fprint(w, fold(fmt.Sprintf("%s: %d worse by more than %g%%, %d better, %d same, %d undecided, "+
+		"%s missing", c.Outcome, c.Count(result.Worse), c.Threshold, c.Count(result.Better),
 		c.Count(result.Same), c.Count(result.Undecided), result.Count(len(c.Missing), "case")), "  "))
 }
 

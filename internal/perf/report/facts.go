@@ -2,7 +2,10 @@ package report
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/godat/godat/internal/perf/result"
 )
@@ -10,6 +13,52 @@ import (
 type pageEnd struct {
 	Who   string
 	Facts [][2]string
+}
+
+// about returns the lines at the top of a page and of Markdown: who was measured, when, and whether
+// the plan is incomplete.
+func about(d *result.Document) (all [][2]string) {
+	add := func(name, value string) {
+		if value != "" {
+			all = append(all, [2]string{name, value})
+		}
+	}
+	end := func(f *result.Facts) string {
+		var parts []string
+		for _, s := range []string{f.Host, f.Device, f.Link, f.Detail, prefixed("Linux ", f.Kernel)} {
+			if s != "" {
+				parts = append(parts, s)
+			}
+		}
+		return strings.Join(parts, ", ")
+	}
+	if d.Mesh == nil {
+		add("Client", end(&d.Client))
+		add("Server", end(&d.Server))
+	}
+	add("Labels", labelText(d))
+	add("Started", stamp(d.Started))
+	if d.Incomplete != nil {
+		add("Incomplete", d.Incomplete.String())
+	}
+	return all
+}
+
+// labelText returns the labels of a document, sorted by name.
+func labelText(d *result.Document) string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(d.Labels)) {
+		all = append(all, name+"="+d.Labels[name])
+	}
+	return strings.Join(all, ", ")
+}
+
+// stamp formats a time, or returns "" if it is unknown.
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02T15:04:05.000Z")
 }
 
 func factList(f *result.Facts) [][2]string {
@@ -20,7 +69,9 @@ func factList(f *result.Facts) [][2]string {
 		}
 	}
 	add("Device", f.Device+" ("+f.Fabric+"), because "+f.Chosen)
+	add("Host", f.Host)
 	add("About", f.Detail)
+	add("Link", f.Link)
 	add("Firmware", f.Firmware)
 	add("MTU", fmt.Sprint(f.MTU))
 	add("GID", strings.TrimSpace(f.GID+" "+f.GIDType))

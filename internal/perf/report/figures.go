@@ -12,33 +12,58 @@ import (
 // pageFigure is a figure at the head of the page.
 type pageFigure struct{ Value, What, Case string }
 
-// figures returns the best figures of a document. It ignores runs that were too short.
+// figures returns the best figures of a document: of each case the median of its runs. It ignores
+// cases with a run that was too short.
 func figures(d *result.Document) (all []pageFigure) {
-	best := func(what, mode string, units []unit, least bool,
-		value func(*result.Run, *result.Stream) float64) {
-		var found *result.Case
-		figure := 0.0
-		for i := range d.Runs {
-			r := &d.Runs[i]
-			total := r.Total()
-			v := value(r, &total)
-			if r.Case.Mode != mode || total.Short() || v <= 0 {
-				continue
-			}
-			if found == nil || least == (v < figure) && v != figure {
-				found, figure = &r.Case, v
+	for _, f := range []struct {
+		what, metric string
+		units        []unit
+		scale        float64 // of the unit in the document
+		least        bool
+	}{
+		{"least median latency", "latency_p50_ns", timeUnits, 1e-3, true},
+		{"least 99th percentile", "latency_p99_ns", timeUnits, 1e-3, true},
+		{"most bandwidth", "gbit_s", bitUnits, 1, false}, {"most messages", "ops_s", rateUnits, 1, false},
+	} {
+		var best *result.Summary
+		for _, s := range result.Summarize(d.Runs) {
+			if s.Metric == f.metric && !s.Short && s.Median > 0 && (f.least || s.Case.Mode == result.Bandwidth) &&
+				(best == nil || f.least == (s.Median < best.Median) && s.Median != best.Median) {
+				best = &s
 			}
 		}
-		if found != nil {
-			all = append(all, pageFigure{inUnit(figure, units, threeDigits), what,
-				fmt.Sprintf("%s of %s, %s", found.Test, result.Bytes(found.Size), label(found))})
+		if best == nil {
+			continue
 		}
+		text := fmt.Sprintf("%s of %s, %s", best.Case.Test, result.Bytes(best.Case.Size), label(&best.Case))
+		if best.Runs > 1 {
+			text += fmt.Sprintf(", median of %d runs", best.Runs)
+		}
+		all = append(all, pageFigure{inUnit(best.Median*f.scale, f.units, threeDigits), f.what, text})
 	}
-	best("least median latency", result.Latency, timeUnits, true, latencyAt(50))
-	best("least 99th percentile", result.Latency, timeUnits, true, latencyAt(99))
-	best("most bandwidth", result.Bandwidth, bitUnits, false, bandwidth)
-	best("most messages", result.Bandwidth, rateUnits, false, messageRate)
 	return all
+}
+
+// summaryHeadline is the headline of the table of repeated cases.
+const summaryHeadline = "Repeated cases: the median of the runs, its 95% confidence interval, and the spread " +
+	"(largest minus least, in percent of the median)."
+
+// summaryTable returns a row for each metric of each case that ran several times.
+func summaryTable(d *result.Document) pageTable {
+	t := pageTable{Headline: summaryHeadline, Titles: []string{"case", "metric", "runs", "median", "least", "largest",
+		"spread", "95% between"}}
+	for _, s := range result.Summarize(d.Runs) {
+		if s.Runs < 2 {
+			continue
+		}
+		between := "-"
+		if s.High > 0 {
+			between = metricText(s.Metric, s.Low) + " and " + metricText(s.Metric, s.High)
+		}
+		t.Rows = append(t.Rows, []string{s.Case.Name(), s.Metric, fmt.Sprint(s.Runs), metricText(s.Metric, s.Median),
+			metricText(s.Metric, s.Min), metricText(s.Metric, s.Max), fmt.Sprintf("%.1f%%", s.Spread), between})
+	}
+	return t
 }
 
 // quoted returns the words of a command line, quoted for a shell.

@@ -7,7 +7,7 @@ import (
 )
 
 // maxColumns is the largest width of a line for people, in columns.
-const maxColumns = 100
+const maxColumns = 80
 
 // fold breaks a text at spaces into lines of at most maxColumns columns. Each line ends with a
 // newline, and each line after the first begins with indent. A word that does not fit into a line

@@ -20,16 +20,17 @@ var page = template.Must(template.New("page").Parse(pageText))
 
 // pageData is the content of the page.
 type pageData struct {
-	Policy                  string
-	Title, Started, Version string
-	Command                 []string
-	Figures                 []pageFigure
-	Ends                    []pageEnd
-	Short                   time.Duration // runs of less than this are not among the figures; 0: there are none
-	Repeated                bool
-	Plots                   []pagePlot
-	Tables                  []pageTable
-	Matrices                []matrix
+	Policy         string
+	Title, Version string
+	About          [][2]string
+	Command        []string
+	Figures        []pageFigure
+	Ends           []pageEnd
+	Short          time.Duration // runs of less than this are not among the figures; 0: there are none
+	Repeated       bool
+	Plots          []pagePlot
+	Tables         []pageTable
+	Matrices       []matrix
 }
 
 type pagePlot struct {
@@ -57,7 +58,7 @@ func policy() string {
 // HTML writes one self-contained page with tables and plots.
 func HTML(w io.Writer, d *result.Document) error {
 	data := pageData{
-		Policy: policy(), Title: d.Title, Started: d.Started.Format("2006-01-02 15:04:05 MST"), Command: quoted(d.Command),
+		Policy: policy(), Title: d.Title, About: about(d), Command: quoted(d.Command),
 		Version: d.Version, Ends: []pageEnd{{"Client", factList(&d.Client)}, {"Server", factList(&d.Server)}},
 		Figures: figures(d), Tables: tables(d), Matrices: matrices(d.Mesh),
 	}

@@ -33,7 +33,8 @@ func swept(sizes ...int) *result.Document {
 						s.Latency = &result.Distribution{Count: 1e6, Min: 1000, Max: 9000, Mean: 2000}
 						for i, p := range []float64{50, 90, 99, 99.9} {
 							s.Latency.Percentiles = append(s.Latency.Percentiles, result.Percentile{P: p, Value: 1000 + float64(i*size)})
-							s.Latency.Curve = append(s.Latency.Curve, result.Percentile{P: p, Value: 1000 + float64(i*size)})
+							s.Latency.Histogram = append(s.Latency.Histogram, result.Bucket{UpTo: 1000 + float64(i*size),
+								Count: int64(4 - i)})
 						}
 					}
 					d.Runs = append(d.Runs, result.Run{Case: c, Client: &result.End{Initiated: s}, Server: &result.End{}})
@@ -82,10 +83,10 @@ func TestPlotsOfRepeatedRuns(t *testing.T) {
 			s := *end.Initiated
 			if s.Latency != nil {
 				l := *s.Latency
-				l.Percentiles, l.Curve = slices.Clone(l.Percentiles), slices.Clone(l.Curve)
+				l.Percentiles, l.Histogram = slices.Clone(l.Percentiles), slices.Clone(l.Histogram)
 				for j := range l.Percentiles {
 					l.Percentiles[j].Value *= factor
-					l.Curve[j].Value *= factor
+					l.Histogram[j].UpTo *= factor
 				}
 				s.Latency = &l
 			}
@@ -197,8 +198,8 @@ func TestValuesOfCurves(t *testing.T) {
 	d := swept(64)
 	l := d.Runs[0].Client.Initiated.Latency
 	l.Count = 5000
-	l.Curve = []result.Percentile{{P: 10, Value: 1000}, {P: 98.9, Value: 1100}, {P: 99.5, Value: 7000},
-		{P: 99.995, Value: 8000}}
+	l.Histogram = []result.Bucket{{UpTo: 1000, Count: 500}, {UpTo: 1100, Count: 4445}, {UpTo: 7000, Count: 30},
+		{UpTo: 8000, Count: 25}}
 	l.Percentiles = []result.Percentile{{P: 50, Value: 1050}, {P: 90, Value: 1060}, {P: 99, Value: 1110},
 		{P: 99.9, Value: 7500}, {P: 99.99, Value: 8000}}
 	for _, p := range plots(d, medianRuns(d)) {

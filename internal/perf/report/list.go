@@ -15,15 +15,16 @@ import (
 
 // field is one column of the CSV output. Each direction of each run is a row.
 type field struct {
-	name string
-	text func(r *result.Run, f *result.Flow) string
+	name   string
+	text   func(r *result.Run, f *result.Flow) string
+	ofCase bool // it depends on the case alone
 }
 
 // timeField returns a column with a time. The function d selects a distribution, and the function
 // get selects a time of that distribution. The cell is empty if d returns nil or get returns a
 // negative number.
 func timeField(name string, get func(*result.Distribution) float64, d func(*result.Stream) *result.Distribution) field {
-	return field{name, func(_ *result.Run, f *result.Flow) string {
+	return field{name: name, text: func(_ *result.Run, f *result.Flow) string {
 		if dist := d(f.Stream); dist != nil && get(dist) >= 0 {
 			return strconv.FormatFloat(get(dist), 'f', -1, 64)
 		}
@@ -32,7 +33,9 @@ func timeField(name string, get func(*result.Distribution) float64, d func(*resu
 }
 
 func numberField(name string, of func(*result.Run, *result.Flow) float64) field {
-	return field{name, func(r *result.Run, f *result.Flow) string { return strconv.FormatFloat(of(r, f), 'f', -1, 64) }}
+	return field{name: name, text: func(r *result.Run, f *result.Flow) string {
+		return strconv.FormatFloat(of(r, f), 'f', -1, 64)
+	}}
 }
 
 func fields() []field {
@@ -52,20 +55,26 @@ func fields() []field {
 		}
 		return end.Cost
 	}
+	ofCase := func(name string, text func(*result.Case) string) field {
+		return field{name, func(r *result.Run, _ *result.Flow) string { return text(&r.Case) }, true}
+	}
 	return []field{
-		{"test", func(r *result.Run, _ *result.Flow) string { return r.Case.Test }},
-		{"mode", func(r *result.Run, _ *result.Flow) string { return r.Case.Mode }},
-		{"layer", func(r *result.Run, _ *result.Flow) string { return r.Case.Layer }},
-		{"direction", func(_ *result.Run, f *result.Flow) string { return f.Direction }},
-		{"poll", func(r *result.Run, _ *result.Flow) string { return r.Case.Poll }},
-		{"verify", func(r *result.Run, _ *result.Flow) string { return strconv.FormatBool(r.Case.Verify) }},
-		{"srq", func(r *result.Run, _ *result.Flow) string { return strconv.FormatBool(r.Case.SRQ) }},
-		numberField("size_bytes", func(r *result.Run, _ *result.Flow) float64 { return float64(r.Case.Size) }),
-		numberField("queue_pairs", func(r *result.Run, _ *result.Flow) float64 { return float64(r.Case.QPs) }),
-		numberField("depth", func(r *result.Run, _ *result.Flow) float64 { return float64(r.Case.Depth) }),
-		numberField("batch", func(r *result.Run, _ *result.Flow) float64 { return float64(r.Case.Batch) }),
-		numberField("rate_per_s", func(r *result.Run, _ *result.Flow) float64 { return r.Case.Rate }),
-		numberField("repeat", func(r *result.Run, _ *result.Flow) float64 { return float64(max(r.Repeat, 1)) }),
+		ofCase("test", func(c *result.Case) string { return c.Test }),
+		ofCase("mode", func(c *result.Case) string { return c.Mode }),
+		ofCase("layer", func(c *result.Case) string { return c.Layer }),
+		{"direction", func(_ *result.Run, f *result.Flow) string { return f.Direction }, true},
+		ofCase("poll", func(c *result.Case) string { return c.Poll }),
+		ofCase("verify", func(c *result.Case) string { return strconv.FormatBool(c.Verify) }),
+		ofCase("srq", func(c *result.Case) string { return strconv.FormatBool(c.SRQ) }),
+		ofCase("size_bytes", func(c *result.Case) string { return strconv.Itoa(c.Size) }),
+		ofCase("queue_pairs", func(c *result.Case) string { return strconv.Itoa(c.QPs) }),
+		ofCase("threads", func(c *result.Case) string { return strconv.Itoa(max(c.Threads, 1)) }),
+		ofCase("depth", func(c *result.Case) string { return strconv.Itoa(c.Depth) }),
+		ofCase("batch", func(c *result.Case) string { return strconv.Itoa(c.Batch) }),
+		ofCase("rate_per_s", func(c *result.Case) string { return strconv.FormatFloat(c.Rate, 'f', -1, 64) }),
+		ofCase("transport", func(c *result.Case) string { return cmp.Or(c.Transport, result.RC) }),
+		{name: "repeat", text: func(r *result.Run, _ *result.Flow) string { return strconv.Itoa(max(r.Repeat, 1)) }},
+		{name: "started", text: func(r *result.Run, _ *result.Flow) string { return stamp(r.Started) }},
 		numberField("operations", func(_ *result.Run, f *result.Flow) float64 { return float64(f.Stream.Ops) }),
 		numberField("elapsed_s",
 			func(_ *result.Run, f *result.Flow) float64 { return time.Duration(f.Stream.Elapsed).Seconds() }),
@@ -91,7 +100,6 @@ func fields() []field {
 			func(_ *result.Run, f *result.Flow) float64 { return cost(f.Target).PerMillion }),
 		numberField("initiator_cpu_s_per_gb", func(_ *result.Run, f *result.Flow) float64 { return cost(f.Initiator).PerGB }),
 		numberField("target_cpu_s_per_gb", func(_ *result.Run, f *result.Flow) float64 { return cost(f.Target).PerGB }),
-		{"transport", func(r *result.Run, _ *result.Flow) string { return cmp.Or(r.Case.Transport, result.RC) }},
 		numberField("lost_messages", func(_ *result.Run, f *result.Flow) float64 {
 			if f.Target == nil {
 				return 0
@@ -101,21 +109,27 @@ func fields() []field {
 	}
 }
 
-// CSV writes a row of names, and then one row for each direction of each run. For a mesh, the first
-// columns are the two hosts of a pair and its error.
+// CSV writes a row of names, and then one row for each direction of each run. The first columns say
+// who was measured; for a mesh they also have the error of a pair. The last rows are for the cases
+// that ran several times, one for each metric: their column repeat is "median", and the metric's
+// column has the median of the runs.
 func CSV(w io.Writer, d *result.Document) error {
 	out, all := csv.NewWriter(w), fields()
-	var titles []string
+	ends := func(client, server *result.Facts) []string {
+		return []string{client.Host, client.Device, client.Link, server.Host, server.Device, server.Link, labelText(d)}
+	}
+	titles := []string{"client_host", "client_device", "client_link", "server_host", "server_device", "server_link",
+		"labels"}
 	if d.Mesh != nil {
-		titles = []string{"from", "to", "error"}
+		titles = append(titles, "from", "to", "error")
 	}
 	for _, f := range all {
 		titles = append(titles, f.name)
 	}
 	out.Write(titles)
-	rows := func(r *result.Run, pair ...string) {
+	rows := func(r *result.Run, first ...string) {
 		for _, flow := range r.Flows() {
-			row := slices.Clone(pair)
+			row := slices.Clone(first)
 			for _, f := range all {
 				row = append(row, f.text(r, &flow))
 			}
@@ -123,15 +137,40 @@ func CSV(w io.Writer, d *result.Document) error {
 		}
 	}
 	for i := range d.Runs {
-		rows(&d.Runs[i])
+		rows(&d.Runs[i], ends(&d.Client, &d.Server)...)
+	}
+	for _, s := range result.Summarize(d.Runs) {
+		if s.Runs < 2 {
+			continue
+		}
+		row := ends(&d.Client, &d.Server)
+		for _, f := range all {
+			text := ""
+			switch run := (result.Run{Case: s.Case}); {
+			case f.name == "repeat":
+				text = "median"
+			case f.name == strings.TrimPrefix(s.Metric, "latency_"):
+				text = strconv.FormatFloat(s.Median, 'f', -1, 64)
+			case f.ofCase:
+				text = f.text(&run, &result.Flow{Direction: s.Case.Direction})
+			}
+			row = append(row, text)
+		}
+		out.Write(row)
 	}
 	if d.Mesh != nil {
+		facts := map[string]*result.Facts{}
+		for i := range d.Mesh.Hosts {
+			h := &d.Mesh.Hosts[i]
+			facts[h.Address] = cmp.Or(h.Facts, &result.Facts{})
+		}
 		for _, mx := range d.Mesh.Matrices {
 			for _, p := range mx.Pairs {
+				first := append(ends(facts[p.From], facts[p.To]), p.From, p.To, p.Error)
 				if p.Run == nil {
-					out.Write(append([]string{p.From, p.To, p.Error}, make([]string, len(all))...))
+					out.Write(append(first, make([]string, len(all))...))
 				} else {
-					rows(p.Run, p.From, p.To, p.Error)
+					rows(p.Run, first...)
 				}
 			}
 		}
@@ -146,15 +185,8 @@ func Markdown(w io.Writer, d *result.Document) error {
 	if d.Title != "" {
 		fmt.Fprintf(&b, "## %s\n\n", d.Title)
 	}
-	for _, e := range []struct {
-		who string
-		f   *result.Facts
-	}{{"client", &d.Client}, {"server", &d.Server}} {
-		if e.f.Device == "" && len(d.Runs) == 0 { // a mesh has no facts here
-			continue
-		}
-		fmt.Fprintf(&b, "- %s: %s (%s), Linux %s, %s, %s (%s)\n", e.who, e.f.Device, e.f.Detail, e.f.Kernel,
-			e.f.GoVersion, result.Count(e.f.CPUs, "processor"), e.f.CPU)
+	for _, line := range about(d) {
+		fmt.Fprintf(&b, "- %s: %s\n", line[0], Escape(line[1]))
 	}
 	for _, m := range matrices(d.Mesh) {
 		for i := range m.Rows {
@@ -221,6 +253,9 @@ func tables(d *result.Document) []pageTable {
 		t := &all[len(all)-1]
 		t.Rows = append(t.Rows, row)
 		sum.add(r)
+	}
+	if t := summaryTable(d); len(t.Rows) > 0 {
+		all = append(all, t)
 	}
 	if rows := sum.rows(); len(rows) > 0 {
 		all = append(all, pageTable{portHeadline, portTitles, rows})

@@ -31,7 +31,7 @@ const wideMesh = 16
 const failedText = "failed"
 
 // mostNamed is the largest number of pairs that a line names.
-const mostNamed = 8
+const mostNamed = 6
 
 // measured is a pair and the numbers of its hosts, from 1. If the field ok is true, it also
 // contains the pair's figure.
@@ -230,7 +230,7 @@ func Mesh(w io.Writer, m *result.Mesh) {
 		fmt.Fprintf(w, "\n%s\n", p.Headline)
 		p.print(w)
 		for _, text := range p.Lines {
-			fmt.Fprint(w, fold(text, "  "))
+			fmt.Fprintln(w, text)
 		}
 	}
 }
@@ -263,7 +263,7 @@ func (t *pageTable) print(w io.Writer) {
 
 // MeshLost prints that a host is left out of a mesh from now on, and why.
 func MeshLost(w io.Writer, h *result.MeshHost) {
-	fmt.Fprint(w, fold(fmt.Sprintf("left out: %s: %s", h.Address, h.Error), "  "))
+	fmt.Fprintf(w, "left out: %s: %s\n", h.Address, h.Error)
 }
 
 // MeshStep prints the outcome of a step of a mesh, and its errors.
@@ -282,7 +282,7 @@ func MeshStep(w io.Writer, n, of int, c *result.Case, pairs []result.Pair) {
 			fmt.Fprintf(w, "    and %d more\n", len(failed)-i)
 			break
 		}
-		fmt.Fprint(w, fold("    "+text, "      "))
+		fmt.Fprintf(w, "    %s\n", text)
 	}
 }
 

@@ -34,9 +34,9 @@ func plots(d *result.Document, runs []*result.Run) []*plot {
 				continue
 			}
 			total := r.Total()
-			if total.Latency != nil && len(total.Latency.Curve) > 1 {
+			if total.Latency != nil && len(total.Latency.Histogram) > 1 {
 				get("cdf "+test, plot{
-					title: test + ": latency by percentile", xTitle: "percentile", yTitle: "latency", yUnits: timeUnits,
+					title: test + ": latency by percentile", xTitle: "percentile", yTitle: latencyTitle(&r.Case), yUnits: timeUnits,
 					yLog: true, xTicks: nines, rows: percentileRows(),
 				}).add(curve(r, &total, colours.ofSize(&r.Case)))
 			}
@@ -98,6 +98,14 @@ var sizePlots = []sizePlot{
 		{" server", func(r *result.Run, s *result.Stream) float64 { return cpuOf(r.Server, s) }}}},
 }
 
+// latencyTitle returns what the latency of a case is, for the axis of a plot.
+func latencyTitle(c *result.Case) string {
+	if c.PingPong() {
+		return "latency: half of the round trip"
+	}
+	return "latency: the whole operation"
+}
+
 // sizes adds the plots over size for a test. It skips a mode that was measured with only one size.
 func sizes(runs []*result.Run, test string, colours *palette, get func(string, plot) *plot) {
 	for _, kind := range sizePlots {
@@ -126,8 +134,12 @@ func sizes(runs []*result.Run, test string, colours *palette, get func(string, p
 		if len(distinct) < 2 {
 			continue
 		}
+		axis := kind.what
+		if kind.mode == result.Latency {
+			axis = latencyTitle(&result.Case{Test: test, Mode: kind.mode})
+		}
 		p := get(kind.what+" sizes "+test, plot{title: test + ": " + kind.what + " over size", xTitle: "message size",
-			yTitle: kind.what, yUnits: kind.units, yLog: kind.yLog, xTicks: sizeTicks(distinct),
+			yTitle: axis, yUnits: kind.units, yLog: kind.yLog, xTicks: sizeTicks(distinct),
 			rows: sizeRows(distinct)})
 		for _, name := range order {
 			p.add(series{name, styles[name], points[name]})
@@ -184,12 +196,15 @@ var nines = []tick{{0, "0"}, {-math.Log10(0.5), "50"}, {1, "90"}, {2, "99"}, {3,
 
 func curve(r *result.Run, s *result.Stream, as lineStyle) series {
 	out := series{name: label(&r.Case) + " " + result.Bytes(r.Case.Size), style: as}
-	for _, p := range s.Latency.Curve {
-		if p.P >= 100 {
-			break
+	below, all := int64(0), int64(0)
+	for _, b := range s.Latency.Histogram {
+		all += b.Count
+	}
+	for _, b := range s.Latency.Histogram {
+		if below += b.Count; below < all {
+			share := float64(below) / float64(all)
+			out.points = append(out.points, point{min(-math.Log10(1-share), 5), b.UpTo / 1e3, fmt.Sprintf("%.5g%%", share*100)})
 		}
-		x := -math.Log10(1 - p.P/100)
-		out.points = append(out.points, point{min(x, 5), p.Value / 1e3, fmt.Sprintf("%.5g%%", p.P)})
 	}
 	for _, n := range nines[1:] { // the percentiles of the table, which the curve may lack
 		if p, _ := strconv.ParseFloat(n.text, 64); s.Latency.Enough(p) && s.Latency.At(p) > 0 {

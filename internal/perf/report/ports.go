@@ -12,12 +12,12 @@ import (
 // portTitles are the titles of the table of the ports' counters. portWidths are the widths of its
 // columns on a terminal.
 var (
-	portTitles = []string{"end", "bytes sent", "packets", "bytes received", "packets", "errors", "congestion", "pauses"}
-	portWidths = []int{6, 14, 12, 14, 12, 8, 10, 8}
+	portTitles = []string{"end", "bytes sent", "packets", "received", "packets", "errors", "congestion", "pauses"}
+	portWidths = []int{6, 13, 10, 12, 10, 6, 10, 6}
 )
 
 // portHeadline is the headline of the table of the ports' counters.
-const portHeadline = "What the ports have counted during all runs, headers included; - is nothing, or not counted."
+const portHeadline = "Counted by the ports during all runs, with headers; - is nothing or not counted."
 
 // ports are the counters of both ends, summed over the runs.
 type ports struct{ client, server result.Counters }

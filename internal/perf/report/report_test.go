@@ -32,7 +32,7 @@ func document() *result.Document {
 					for _, p := range []float64{50, 90, 99, 99.9, 99.99} {
 						s.Latency.Percentiles = append(s.Latency.Percentiles, result.Percentile{P: p})
 					}
-					s.Latency.Curve = []result.Percentile{{P: 0}, {P: 50}, {P: 90, Value: 5e6}, {P: 100, Value: 5e6}}
+					s.Latency.Histogram = []result.Bucket{{UpTo: 1, Count: 5}, {UpTo: 4e6, Count: 4}, {UpTo: 5e6, Count: 1}}
 				}
 				end := &result.End{Initiated: s,
 					Intervals: []result.Interval{{Stop: result.Seconds(1e9)}, {Stop: result.Seconds(2e9), GbitS: 3}}}
@@ -161,7 +161,7 @@ func TestPorts(t *testing.T) {
 	}
 	var rows []string
 	for _, line := range strings.Split(text, "\n") {
-		if fields := strings.Fields(line); len(fields) == 8 && fields[0] != "Latency" {
+		if fields := strings.Fields(line); len(fields) == 8 && (fields[0] == "client" || fields[0] == "server") {
 			rows = append(rows, strings.Join(fields, " "))
 		}
 	}
@@ -268,4 +268,83 @@ func TestShortLastInterval(t *testing.T) {
 		result.Interval{Start: result.Seconds(2e9), Stop: result.Seconds(2.1e9), GbitS: 9})
 	assert.Equal(t, peakGbit(r), 3.0)
 	assert.Equal(t, len(timeline(r, r.Flows()[0], lineStyle{}).points), 2)
+}
+
+// Who was measured, when, and with which labels stands at the top of the page, of Markdown and in
+// CSV. So does an incomplete plan, where there is a top.
+func TestAbout(t *testing.T) {
+	d := document()
+	d.Client.Host, d.Client.Link, d.Server.Host, d.Server.Device = "left", "100 Gb/s (eth0)", "right", "mlx5_0"
+	d.Labels = map[string]string{"rack": "7", "cable": "dac"}
+	d.Runs[0].Started = time.Unix(1e9, 5e6)
+	d.Incomplete = &result.Incomplete{Planned: 99, Why: "the server has gone"}
+	for _, write := range []func(io.Writer, *result.Document) error{HTML, CSV, Markdown} {
+		var b bytes.Buffer
+		assert.NilError(t, write(&b, d))
+		top, rest, _ := strings.Cut(b.String(), "Latency in us")
+		for _, want := range []string{"left", "100 Gb/s (eth0)", "right", "mlx5_0", "cable=dac, rack=7"} {
+			assert.Assert(t, strings.Contains(top, want), "%s: %.2000s", want, top)
+		}
+		if rest != "" {
+			assert.Assert(t, strings.Contains(top, "the plan of 99 runs is incomplete: the server has gone"), top)
+			assert.Assert(t, strings.Contains(top, "1970-01-01T00:00:00.000Z"), top)
+		} else {
+			assert.Assert(t, strings.Contains(top, ",2001-09-09T01:46:40.005Z,"), top)
+		}
+	}
+}
+
+// repeated returns a document with three runs of one case. The median of p50 is 2 us; the median of
+// p99 is in another run.
+func repeated() *result.Document {
+	d := document()
+	d.Runs = nil
+	for i, us := range [][2]float64{{1, 90}, {2, 10}, {3, 50}} {
+		c := result.Default()
+		c.Complete()
+		s := &result.Stream{Ops: 1000, Elapsed: result.Seconds(time.Second), OpsS: 1000, Latency: &result.Distribution{
+			Count: 1000, Percentiles: []result.Percentile{{P: 50, Value: us[0] * 1e3}, {P: 99, Value: us[1] * 1e3}}}}
+		d.Runs = append(d.Runs, result.Run{Case: c, Repeat: i + 1, Client: &result.End{Initiated: s}, Server: &result.End{}})
+	}
+	return d
+}
+
+// The head of the page has the median of the runs of the best case, not its luckiest run.
+func TestHeadline(t *testing.T) {
+	assert.DeepEqual(t, figures(repeated()), []pageFigure{
+		{"2.00 us", "least median latency", "send of 2B, udat, median of 3 runs"},
+		{"50.0 us", "least 99th percentile", "send of 2B, udat, median of 3 runs"}})
+}
+
+// Every format has the medians of repeated cases; none has them for cases that ran once.
+func TestSummaries(t *testing.T) {
+	d := repeated()
+	write := map[string]func(io.Writer, *result.Document){
+		"text": func(w io.Writer, d *result.Document) { NewTable(w, d.Cases()).Summary(result.Summarize(d.Runs)) },
+		"html": func(w io.Writer, d *result.Document) { HTML(w, d) },
+		"md":   func(w io.Writer, d *result.Document) { Markdown(w, d) },
+		"csv":  func(w io.Writer, d *result.Document) { CSV(w, d) },
+		"ndjson": func(w io.Writer, d *result.Document) {
+			if d.Summary = nil; len(d.Runs) > 1 {
+				d.Summary = result.Summarize(d.Runs)
+			}
+			NewStream(w).End(d)
+		},
+	}
+	for name, want := range map[string]string{
+		"text": "  3 runs, latency_p99_ns: median 50.00us, from 10.00us to 90.00us, spread 160.0%\n",
+		"html": "<td>latency_p99_ns</td><td>3</td><td>50.00us</td><td>10.00us</td><td>90.00us</td><td>160.0%</td>",
+		"md":   "| udat send lat, 2B | latency_p99_ns | 3 | 50.00us | 10.00us | 90.00us | 160.0% | - |",
+		"csv":  ",rc,median,,,,,,,,,,,,50000,", "ndjson": `"metric":"latency_p99_ns","runs":3,"median":50000,`,
+	} {
+		var b bytes.Buffer
+		write[name](&b, d)
+		assert.Assert(t, strings.Contains(b.String(), want), "%s: %s", name, b.String())
+		b.Reset()
+		once := *d
+		once.Runs = d.Runs[:1]
+		write[name](&b, &once)
+		assert.Assert(t, !strings.Contains(b.String(), "median,") && !strings.Contains(b.String(), "latency_p99_ns"),
+			"%s: %s", name, b.String())
+	}
 }

@@ -3,12 +3,14 @@ package report
 import (
 	"encoding/json"
 	"io"
+	"time"
 
 	"github.com/godat/godat/internal/perf/result"
 )
 
 // Stream writes a line of JSON for each event: the facts of both ends, the beginning of a run, an
-// interval, and the results of a run. After an error it writes nothing more.
+// interval, the results of a run, and the end. Each has the time. After an error it writes nothing
+// more.
 type Stream struct {
 	enc *json.Encoder
 	err error
@@ -21,20 +23,23 @@ func NewStream(w io.Writer) *Stream { return &Stream{enc: json.NewEncoder(w)} }
 func (s *Stream) Err() error { return s.err }
 
 func (s *Stream) write(r *record) {
-	if s.err == nil {
+	if r.Time = time.Now().UTC().Truncate(time.Millisecond); s.err == nil {
 		s.err = s.enc.Encode(r)
 	}
 }
 
 type record struct {
-	Event    string           `json:"event"`
-	Schema   string           `json:"schema,omitempty"`
-	Client   *result.Facts    `json:"client,omitempty"`
-	Server   *result.Facts    `json:"server,omitempty"`
-	Case     *result.Case     `json:"settings,omitempty"`
-	Repeat   int              `json:"repeat,omitempty"`
-	Interval *result.Interval `json:"interval,omitempty"`
-	Run      *result.Run      `json:"run,omitempty"`
+	Event      string             `json:"event"`
+	Schema     string             `json:"schema,omitempty"`
+	Client     *result.Facts      `json:"client,omitempty"`
+	Server     *result.Facts      `json:"server,omitempty"`
+	Case       *result.Case       `json:"settings,omitempty"`
+	Repeat     int                `json:"repeat,omitempty"`
+	Interval   *result.Interval   `json:"interval,omitempty"`
+	Run        *result.Run        `json:"run,omitempty"`
+	Summary    []result.Summary   `json:"summary,omitempty"`
+	Incomplete *result.Incomplete `json:"incomplete,omitempty"`
+	Time       time.Time          `json:"time"`
 }
 
 // Begin writes the facts of both ends.
@@ -52,3 +57,8 @@ func (s *Stream) Interval(iv *result.Interval) { s.write(&record{Event: "interva
 
 // Run writes a finished run.
 func (s *Stream) Run(r *result.Run) { s.write(&record{Event: "run", Run: r}) }
+
+// End writes the summaries of repeated cases, and whether the plan is incomplete.
+func (s *Stream) End(d *result.Document) {
+	s.write(&record{Event: "end", Summary: d.Summary, Incomplete: d.Incomplete})
+}

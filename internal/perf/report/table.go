@@ -14,7 +14,7 @@ import (
 )
 
 // Table prints a line for each run when Run is called, and a headline before each kind of run. No
-// line is longer than 100 columns.
+// line is longer than 80 columns.
 type Table struct {
 	w       io.Writer
 	columns map[string][]column // by mode
@@ -44,7 +44,7 @@ func kindOf(r *result.Run) string {
 func headline(r *result.Run) string {
 	switch {
 	case r.Case.Mode == result.Bandwidth:
-		return "Bandwidth of payload: Gb/s are 10^9 bits, MiB/s 2^20 bytes per second. CPU: initiator's process."
+		return "Payload in 10^9 bits and 2^20 bytes per second; CPU of the initiator's process."
 	case r.Case.PingPong():
 		return "Latency in us: half of the round trip."
 	}
@@ -80,7 +80,7 @@ func (t *Table) remarks(r *result.Run, total *result.Stream) (all []string) {
 	}
 	if flows := r.Flows(); len(flows) > 1 {
 		for _, f := range flows {
-			add("%s: %s Gb/s, %s Mops/s", f.Direction, number(f.Stream.GbitS, 3), number(f.Stream.OpsS/1e6, 4))
+			add("%s: %s Gb/s, %s ops/s", f.Direction, number(f.Stream.GbitS, 3), number(f.Stream.OpsS, 0))
 		}
 	}
 	if r.Case.Lossy() {
@@ -121,9 +121,12 @@ func (t *Table) Close() {
 	}
 }
 
-// Summary prints the medians of a repeated case.
+// Summary prints the medians of the cases that ran several times.
 func (t *Table) Summary(summaries []result.Summary) {
 	for _, s := range summaries {
+		if s.Runs < 2 {
+			continue
+		}
 		text := fold(fmt.Sprintf("  %d runs, %s: median %s, from %s to %s, spread %.1f%%", s.Runs, s.Metric,
 			metricText(s.Metric, s.Median), metricText(s.Metric, s.Min), metricText(s.Metric, s.Max), s.Spread), "    ")
 		if s.High > 0 {
@@ -169,7 +172,8 @@ func Ends(w io.Writer, client, server *result.Facts) {
 		f := e.f
 		fmt.Fprint(w, fold(fmt.Sprintf("%s: %s on the %s fabric, because %s", e.who, f.Device, f.Fabric, f.Chosen), indent))
 		var about []string
-		for _, s := range []string{f.Detail, prefixed("firmware ", f.Firmware), prefixed("Linux ", f.Kernel), f.GoVersion} {
+		for _, s := range []string{f.Host, f.Link, f.Detail, prefixed("firmware ", f.Firmware), prefixed("Linux ", f.Kernel),
+			f.GoVersion} {
 			if s != "" {
 				about = append(about, s)
 			}
@@ -230,7 +234,7 @@ func percentileText(d *result.Distribution, p float64) string {
 
 // caseColumns are the columns that describe the case. Every table begins with these columns.
 var caseColumns = []column{
-	{"test", 11, "", 0, func(r *result.Run, _ *result.Stream) string { return r.Case.Test }},
+	{"test", 9, "", 0, func(r *result.Run, _ *result.Stream) string { return r.Case.Test }},
 	{"layer", 6, "", 0, func(r *result.Run, _ *result.Stream) string { return r.Case.Layer }},
 	{"size", 8, "", 0, func(r *result.Run, _ *result.Stream) string { return result.Bytes(r.Case.Size) }},
 	{"QPs", 4, "1", 0, func(r *result.Run, _ *result.Stream) string { return strconv.Itoa(r.Case.QPs) }},
@@ -238,34 +242,34 @@ var caseColumns = []column{
 	{"dir", 4, result.Out, 0, func(r *result.Run, _ *result.Stream) string { return r.Case.Direction }},
 }
 
-var operations = column{"ops", 8, "", 0, func(_ *result.Run, s *result.Stream) string {
+var operations = column{"ops", 8, "", 2, func(_ *result.Run, s *result.Stream) string {
 	return strconv.FormatInt(s.Ops, 10)
 }}
 
 var latencyColumns = slices.Concat(caseColumns, []column{operations,
-	{"min", 7, "", 0, func(_ *result.Run, s *result.Stream) string { return micros(s.Latency.Min) }},
+	{"min", 7, "", 3, func(_ *result.Run, s *result.Stream) string { return micros(s.Latency.Min) }},
 	{"p50", 7, "", 0, percentile(50)},
-	{"p90", 7, "", 2, percentile(90)},
+	{"p90", 7, "", 5, percentile(90)},
 	{"p99", 7, "", 0, percentile(99)},
-	{"p99.9", 7, "", 0, percentile(99.9)},
-	{"p99.99", 7, "", 3, percentile(99.99)},
+	{"p99.9", 7, "", 1, percentile(99.9)},
+	{"p99.99", 7, "", 6, percentile(99.99)},
 	{"max", 7, "", 0, func(_ *result.Run, s *result.Stream) string { return micros(s.Latency.Max) }},
-	{"mean", 7, "", 1, func(_ *result.Run, s *result.Stream) string { return micros(s.Latency.Mean) }},
+	{"mean", 7, "", 4, func(_ *result.Run, s *result.Stream) string { return micros(s.Latency.Mean) }},
 })
 
 var bandwidthColumns = slices.Concat(caseColumns, []column{
 	{"depth", 5, "128", 0, func(r *result.Run, _ *result.Stream) string { return strconv.Itoa(r.Case.Depth) }},
 	{"batch", 5, "1", 0, func(r *result.Run, _ *result.Stream) string { return strconv.Itoa(r.Case.Batch) }},
 	operations,
-	{"time s", 8, "", 1, func(_ *result.Run, s *result.Stream) string {
+	{"time s", 8, "", 3, func(_ *result.Run, s *result.Stream) string {
 		return number(time.Duration(s.Elapsed).Seconds(), 3)
 	}},
 	{"Gb/s", 8, "", 0, func(_ *result.Run, s *result.Stream) string { return number(s.GbitS, 3) }},
-	{"MiB/s", 9, "", 2, func(_ *result.Run, s *result.Stream) string { return number(s.MiBS, 2) }},
-	{"CPU us/op", 9, "", 0, func(r *result.Run, _ *result.Stream) string {
+	{"MiB/s", 9, "", 4, func(_ *result.Run, s *result.Stream) string { return number(s.MiBS, 2) }},
+	{"CPU us/op", 9, "", 1, func(r *result.Run, _ *result.Stream) string {
 		return number(r.Flows()[0].Initiator.Cost.PerMillion, 3)
 	}},
-	{"Mops/s", 8, "", 0, func(_ *result.Run, s *result.Stream) string { return number(s.OpsS/1e6, 4) }},
+	{"ops/s", 8, "", 0, func(_ *result.Run, s *result.Stream) string { return number(s.OpsS, 0) }},
 })
 
 // columnsOf returns the columns of the table for a mode. It leaves out a column in which all cases
@@ -312,14 +316,17 @@ func label(c *result.Case) string {
 // IntervalLine prints the figures of one interval, from the end that initiated the operations.
 func IntervalLine(w io.Writer, iv *result.Interval) {
 	from, to := time.Duration(iv.Start).Seconds(), time.Duration(iv.Stop).Seconds()
-	fmt.Fprintf(w, "  %-6s %8s - %8s s: %7s Gb/s %9s ops/s", fit(iv.End, 6), fit(number(from, 3), 8),
-		fit(number(to, 3), 8), fit(number(iv.GbitS, 3), 7), fit(number(float64(iv.Ops)/max(to-from, 1e-9), 0), 9))
+	fmt.Fprintf(w, "  %-6s %7s-%7s s", fit(iv.End, 6), fit(number(from, 3), 7), fit(number(to, 3), 7))
+	if iv.P50 == 0 {
+		fmt.Fprintf(w, " %8s Gb/s", fit(number(iv.GbitS, 3), 8))
+	}
+	fmt.Fprintf(w, " %8s ops/s", fit(number(float64(iv.Ops)/max(to-from, 1e-9), 0), 8))
 	if iv.P50 > 0 {
 		p99 := "-"
 		if iv.Ops >= 100 {
 			p99 = micros(iv.P99)
 		}
-		fmt.Fprintf(w, ", p50 %s p99 %s max %s us", fit(micros(iv.P50), 7), fit(p99, 7), fit(micros(iv.Max), 7))
+		fmt.Fprintf(w, "  p50 %6s  p99 %6s  max %6s us", fit(micros(iv.P50), 6), fit(p99, 6), fit(micros(iv.Max), 6))
 	}
 	fmt.Fprintln(w)
 }

@@ -94,6 +94,7 @@ type Facts struct {
 	Chosen        string   `json:"device_chosen_because"`
 	Address       string   `json:"address,omitempty"`
 	Detail        string   `json:"detail,omitempty"`
+	Link          string   `json:"link,omitempty"` // speed of the port or network interface
 	Firmware      string   `json:"firmware,omitempty"`
 	LinkLayer     string   `json:"link_layer,omitempty"`
 	PortState     string   `json:"port_state,omitempty"`
@@ -113,11 +114,12 @@ type Facts struct {
 
 // Run is a Case and its results. If a case is repeated, each repeat is a Run with the same Case.
 type Run struct {
-	Case   Case  `json:"settings"`
-	Repeat int   `json:"repeat,omitempty"` // from 1; 0 if the case was not repeated
-	Client *End  `json:"client"`
-	Server *End  `json:"server"`
-	Notes  Notes `json:"notes,omitempty"`
+	Case    Case      `json:"settings"`
+	Repeat  int       `json:"repeat,omitempty"` // from 1; 0 if the case was not repeated
+	Started time.Time `json:"started,omitzero"` // when the client began the run, by its clock
+	Client  *End      `json:"client"`
+	Server  *End      `json:"server"`
+	Notes   Notes     `json:"notes,omitempty"`
 }
 
 // Notes are remarks for the reader of the figures.
@@ -159,7 +161,7 @@ func (s *Stream) Fill() {
 }
 
 // Distribution describes a set of times. The minimum, maximum, mean and standard deviation are
-// exact. Percentiles have three significant digits.
+// exact. Percentiles have three significant digits, bounds of buckets two.
 type Distribution struct {
 	Count       int64        `json:"count"`
 	Min         float64      `json:"min_ns"`
@@ -167,7 +169,13 @@ type Distribution struct {
 	Stddev      float64      `json:"stddev_ns"`
 	Percentiles []Percentile `json:"percentiles"`
 	Max         float64      `json:"max_ns"`
-	Curve       []Percentile `json:"curve,omitempty"` // the cumulative distribution, for plots
+	Histogram   []Bucket     `json:"histogram,omitempty"` // ascending; without empty buckets
+}
+
+// Bucket is the number of samples that are at most UpTo, and above the UpTo of the bucket before.
+type Bucket struct {
+	UpTo  float64 `json:"up_to_ns"`
+	Count int64   `json:"count"`
 }
 
 // Percentile is a value that P percent of the samples do not exceed.
@@ -220,15 +228,16 @@ type Cost struct {
 
 // Interval contains an initiator's figures for one part of the run.
 type Interval struct {
-	End   string  `json:"end,omitempty"` // client or server
-	Start Seconds `json:"start_s"`
-	Stop  Seconds `json:"stop_s"`
-	Ops   int64   `json:"operations"`
-	Bytes int64   `json:"payload_bytes"`
-	GbitS float64 `json:"gbit_s"`
-	P50   float64 `json:"p50_ns,omitempty"`
-	P99   float64 `json:"p99_ns,omitempty"`
-	Max   float64 `json:"max_ns,omitempty"`
+	End   string    `json:"end,omitempty"`  // client or server
+	Ended time.Time `json:"ended,omitzero"` // when it ended, or the client heard of it, by the client's clock
+	Start Seconds   `json:"start_s"`
+	Stop  Seconds   `json:"stop_s"`
+	Ops   int64     `json:"operations"`
+	Bytes int64     `json:"payload_bytes"`
+	GbitS float64   `json:"gbit_s"`
+	P50   float64   `json:"p50_ns,omitempty"`
+	P99   float64   `json:"p99_ns,omitempty"`
+	Max   float64   `json:"max_ns,omitempty"`
 }
 
 // Whole reports whether the interval has the length that the case asks for. The last interval of a

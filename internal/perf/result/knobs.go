@@ -3,7 +3,9 @@ package result
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // Knobs are settings of a connection's path. If a knob is unset, the connection manager or the
@@ -137,17 +139,15 @@ func (k *Knobs) validate() error {
 	return nil
 }
 
-// Able returns an error for the first knob that is set but that the device does not support. A
-// device without packets (mem0, tcp) supports only retry and rnr. iWARP supports only tos. The
-// parameter mtu is the MTU of the port, or 0 if it is unknown. --mtu must not exceed it. The
-// parameter who is the name of the device for the error.
-func (k *Knobs) Able(packets, iwarp bool, mtu int, who string) error {
+// Able returns an error for the first knob that is set but that the device does not have. The
+// parameter has lists the flags of its knobs; nil: all. The parameter mtu is the MTU of the port,
+// or 0 if it is unknown; --mtu must not exceed it. The parameter who is the name of the device for
+// the error.
+func (k *Knobs) Able(has []string, mtu int, who string) error {
 	for _, r := range k.list() {
 		switch {
-		case !packets && r.flag != "retry" && r.flag != "rnr":
-			return fmt.Errorf("--%s %d: %s has no packets", r.flag, r.n, who)
-		case iwarp && r.flag != "tos":
-			return fmt.Errorf("--%s %d: %s is iWARP, where TCP decides it", r.flag, r.n, who)
+		case has != nil && !slices.Contains(has, r.flag):
+			return fmt.Errorf("--%s %d: %s has no such setting, only --%s", r.flag, r.n, who, strings.Join(has, ", --"))
 		case r.flag == "mtu" && mtu > 0 && r.n > mtu:
 			return fmt.Errorf("--mtu %d: the path MTU of %s is %d", r.n, who, mtu)
 		}

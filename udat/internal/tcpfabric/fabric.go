@@ -150,9 +150,9 @@ func (f *Fabric) Open(name string, opts fabric.Options, async func(fabric.AsyncE
 		}
 		probe.Close()
 	}
-	if !opts.Path.IsZero() {
-		return nil, fmt.Errorf("%w: TCP sets type of service, service level, path MTU, GID index and acknowledgement "+
-			"timeout itself", fabric.ErrNotSupported)
+	if path := opts.Path; path != (fabric.PathOptions{TOS: path.TOS}) {
+		return nil, fmt.Errorf("%w: TCP sets service level, path MTU, GID index and acknowledgement timeout itself",
+			fabric.ErrNotSupported)
 	}
 	d := &Device{at: at, links: make(map[*link]struct{}), budget: budget{limit: defaultBudget}}
 	if opts.BufferMemory > 0 {

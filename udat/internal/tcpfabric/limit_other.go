@@ -2,7 +2,12 @@
 
 package tcpfabric
 
-import "math"
+import (
+	"math"
+	"syscall"
+)
 
 // openFiles returns how many files the process may have open.
 func openFiles() uint64 { return math.MaxUint64 }
+
+func setTOS(syscall.RawConn, int) error { return syscall.EINVAL }

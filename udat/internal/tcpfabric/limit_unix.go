@@ -2,7 +2,11 @@
 
 package tcpfabric
 
-import "syscall"
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
 
 // openFiles returns how many files the process may have open.
 func openFiles() uint64 {
@@ -11,4 +15,16 @@ func openFiles() uint64 {
 		return maxStrangers
 	}
 	return uint64(r.Cur)
+}
+
+// setTOS sets the type of service of a socket before it connects or listens. A socket of IPv6 may
+// carry IPv4 too, so it gets both.
+func setTOS(raw syscall.RawConn, tos int) (err error) {
+	raw.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TOS, tos)
+		if unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_TCLASS, tos) == nil {
+			err = nil
+		}
+	})
+	return err
 }

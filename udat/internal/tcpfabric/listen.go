@@ -97,7 +97,20 @@ func (d *Device) listenTCP(port uint16) (*net.TCPListener, error) {
 	if d.at.IsValid() {
 		at = net.TCPAddrFromAddrPort(netip.AddrPortFrom(d.at, port))
 	}
-	return net.ListenTCP("tcp", at)
+	listen := net.ListenConfig{Control: d.control}
+	ln, err := listen.Listen(context.Background(), "tcp", at.String())
+	if err != nil {
+		return nil, err
+	}
+	return ln.(*net.TCPListener), nil
+}
+
+// control sets the device's type of service on a socket. Connections inherit that of a listener.
+func (d *Device) control(_, _ string, raw syscall.RawConn) error {
+	if d.Opts.Path.TOS == nil {
+		return nil
+	}
+	return setTOS(raw, int(*d.Opts.Path.TOS))
 }
 
 func (l *listener) loop() {
