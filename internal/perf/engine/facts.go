@@ -112,7 +112,7 @@ func deviceFacts(f *result.Facts, chosen *choice) {
 func linkSpeed(chosen *choice) string {
 	if chosen.Fabric == fabricVerbs {
 		device, port := chosen.verbsPort()
-		return firstLine(fmt.Sprintf("%s/class/infiniband/%s/ports/%d/rate", sysfs, device, port))
+		return firstLine(fmt.Sprintf("/sys/class/infiniband/%s/ports/%d/rate", device, port))
 	}
 	if chosen.Fabric == fabricMem {
 		return ""
@@ -125,7 +125,7 @@ func linkSpeed(chosen *choice) string {
 			if ip, _, _ := strings.Cut(a.String(), "/"); ip != own {
 				continue
 			}
-			if mbit, err := strconv.Atoi(firstLine(filepath.Join(sysfs, "class/net", i.Name, "speed"))); err == nil && mbit > 0 {
+			if mbit, err := strconv.Atoi(firstLine(filepath.Join("/sys/class/net", i.Name, "speed"))); err == nil && mbit > 0 {
 				return fmt.Sprintf("%g Gb/s (%s)", float64(mbit)/1e3, i.Name)
 			}
 			return i.Name

@@ -220,12 +220,6 @@ func MarkdownTable(b *strings.Builder, titles []string, lo, hi int, rows [][]str
 // space.
 func Escape(s string) string { return strings.NewReplacer("|", "\\|", "\n", " ").Replace(s) }
 
-type pageTable struct {
-	Headline string
-	Titles   []string
-	Rows     [][]string
-}
-
 func tables(d *result.Document) []pageTable {
 	var all []pageTable
 	last := ""

@@ -160,6 +160,13 @@ func (t *Table) line(columns []column, text func(column) string) {
 	fmt.Fprintln(t.w, strings.TrimRight(b.String(), " "))
 }
 
+// pageTable is a table of a page or of Markdown.
+type pageTable struct {
+	Headline string
+	Titles   []string
+	Rows     [][]string
+}
+
 // indent is the indentation of the lines below the name of an end.
 const indent = "        "
 
