@@ -88,11 +88,12 @@
 //
 // # Platforms
 //
-// The binding needs linux and cgo, and at build time rdma-core's headers. The first call that needs
-// no object, such as [OpenDevice] or [CreateEventChannel], opens libibverbs.so.1 and
-// librdmacm.so.1. If they are not installed, this call returns [ErrNotSupported]. [Libraries]
-// returns the files that were opened. On other platforms the same exported API exists without its
-// documentation (see pkg.go.dev), and every constructor returns [ErrNotSupported].
+// The binding needs linux and cgo, and no headers: it declares the part of rdma-core's ABI that it
+// uses. The first call that needs no object, such as [OpenDevice] or [CreateEventChannel], opens
+// libibverbs.so.1 and librdmacm.so.1. If they are not installed, this call returns
+// [ErrNotSupported]. [Libraries] returns the files that were opened. On other platforms the same
+// exported API exists without its documentation (see pkg.go.dev), and every constructor returns
+// [ErrNotSupported].
 //
 //go:generate go run ./internal/genstub
 package cverbs

@@ -278,7 +278,7 @@ func (ia *adapter) putAttr(out *C.DAT_IA_ATTR, a *udat.IAAttr) {
 		num_vendor_attr:                     count(len(a.VendorAttr)),
 		vendor_attr:                         ia.cVendor,
 	}
-	putString(out.adapter_name[:], a.AdapterName)
+	putString(out.adapter_name[:], C.GoString(ia.provider.device_name)) // the name that was opened
 	putString(out.vendor_name[:], a.VendorName)
 }
 

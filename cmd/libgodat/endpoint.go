@@ -236,6 +236,9 @@ func godat_ep_connect(h C.DAT_EP_HANDLE, addr C.DAT_IA_ADDRESS_PTR, qual C.DAT_C
 	case n < 0 || n > 0 && data == nil:
 		return badArgument(5)
 	}
+	if flags&C.DAT_CONNECT_MULTIPATH_REQUIRED_FLAG != 0 { // DAT 1.2 has only the other flag
+		flags = flags&^C.DAT_CONNECT_MULTIPATH_REQUIRED_FLAG | C.DAT_CONNECT_FLAGS(udat.ConnectMultipath)
+	}
 	return code(ep.Connect(getAddr(addr), udat.ConnQual(qual), microseconds(timeout), privateBytes(n, data), udat.QoS(qos),
 		udat.ConnectFlags(flags)))
 }

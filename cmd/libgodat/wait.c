@@ -77,6 +77,8 @@ DAT_RETURN godat_c_evd_wait(DAT_EVD_HANDLE evd, DAT_TIMEOUT timeout, DAT_COUNT t
 
 	if (!event)
 		return DAT_CLASS_ERROR | DAT_INVALID_PARAMETER | DAT_INVALID_ARG4;
+	if (!nmore)
+		return DAT_CLASS_ERROR | DAT_INVALID_PARAMETER | DAT_INVALID_ARG5;
 	ret = godat_evd_wait(evd, 0, threshold, &e, &more, &w);
 	if (timeout && ret == (DAT_CLASS_ERROR | DAT_TIMEOUT_EXPIRED)) {
 		hold(&mask);
@@ -87,8 +89,7 @@ DAT_RETURN godat_c_evd_wait(DAT_EVD_HANDLE evd, DAT_TIMEOUT timeout, DAT_COUNT t
 		}
 		pthread_sigmask(SIG_SETMASK, &mask, NULL);
 	}
-	if (nmore)
-		*nmore = more;
+	*nmore = more;
 	if (ret == DAT_SUCCESS)
 		godat_layout(&e, event);
 	return ret;

@@ -163,6 +163,7 @@ static void open_all(const char *name, end *a, end *b)
 {
 	is(dat_ia_open((char *)name, 8, &async, &ia), DAT_SUCCESS);
 	is(dat_ia_query(ia, NULL, DAT_IA_FIELD_ALL, &ia_attr, DAT_PROVIDER_FIELD_ALL, &provider_attr), DAT_SUCCESS);
+	must(!strcmp(ia_attr.adapter_name, name) && !strcmp(provider_attr.provider_name, name));
 	open_end(a);
 	open_end(b);
 	connect_ends(a, b);

@@ -314,7 +314,8 @@ static void cases_of_outputs(void)
 	     dat_rsp_create(ia, QUAL, ep, cr_evd, NULL));
 	CASE("null: event of wait", DAT_INVALID_PARAMETER | DAT_INVALID_ARG4,
 	     dat_evd_wait(soft_evd, 1000, 1, NULL, &more));
-	CASE("null: count of wait", DAT_TIMEOUT_EXPIRED, dat_evd_wait(soft_evd, 1000, 1, &ev, NULL));
+	CASE("null: count of wait", DAT_INVALID_PARAMETER | DAT_INVALID_ARG5,
+	     dat_evd_wait(soft_evd, 1000, 1, &ev, NULL));
 	CASE("null: event", DAT_INVALID_PARAMETER | DAT_INVALID_ARG2, dat_evd_dequeue(soft_evd, NULL));
 	CASE("null: software event", DAT_INVALID_PARAMETER | DAT_INVALID_ARG2, dat_evd_post_se(soft_evd, NULL));
 	CASE("null: evd of cno", DAT_INVALID_PARAMETER | DAT_INVALID_ARG3, dat_cno_wait(cno, 1000, NULL),
@@ -396,6 +397,14 @@ static void cases_of_endpoints(void)
 	CASE("connect: much data", DAT_INVALID_PARAMETER,
 	     dat_ep_connect(ep, attr.ia_address_ptr, QUAL, 1000, 60000, memory, 0, 0));
 	CASE("connect: service", ERROR, dat_ep_connect(ep, attr.ia_address_ptr, QUAL, 1000, 0, NULL, 0x4444, 0));
+	CASE("connect: flags", DAT_INVALID_PARAMETER | DAT_INVALID_ARG8,
+	     dat_ep_connect(ep, attr.ia_address_ptr, QUAL, 1000, 0, NULL, 0, 4));
+	CASE("connect: multipath", DAT_MODEL_NOT_SUPPORTED,
+	     dat_ep_connect(ep, attr.ia_address_ptr, QUAL, 1000, 0, NULL, 0, DAT_CONNECT_MULTIPATH_REQUESTED_FLAG));
+	CASE("connect: multipath required", DAT_MODEL_NOT_SUPPORTED,
+	     dat_ep_connect(ep, attr.ia_address_ptr, QUAL, 1000, 0, NULL, 0, DAT_CONNECT_MULTIPATH_REQUIRED_FLAG));
+	CASE("connect: multipath, both flags", DAT_MODEL_NOT_SUPPORTED,
+	     dat_ep_connect(ep, attr.ia_address_ptr, QUAL, 1000, 0, NULL, 0, 3));
 	CASE("disconnect: early", ERROR, dat_ep_disconnect(ep, DAT_CLOSE_ABRUPT_FLAG));
 	CASE("disconnect: flags", DAT_INVALID_PARAMETER, dat_ep_disconnect(ep, 99), connected());
 	CASE("reset: connected", DAT_INVALID_STATE, dat_ep_reset(ep), connected());
