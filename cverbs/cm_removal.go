@@ -30,11 +30,9 @@ var cmContexts struct {
 // descriptors of /dev/null. librdmacm still owns the context itself. The drivers of hardware
 // devices can remove a device in spite of open contexts.
 var softContexts struct {
-	mu      sync.Mutex
-	m       map[*C.struct_ibv_context]*softContext
-	timer   *time.Timer // timer of the next check of sysfs; nil if there is no software device
-	uevents *os.File    // the kernel's reports; nil if they are not available
-	hurry   time.Time   // sysfs is checked often until this time
+	mu    sync.Mutex
+	m     map[*C.struct_ibv_context]*softContext
+	timer *time.Timer // timer of the next check of sysfs; nil if there is no software device
 }
 
 type softContext struct {
@@ -59,17 +57,9 @@ func (soft *softContext) renew(v *C.struct_ibv_context) {
 	C.rdma_free_devices(list)
 }
 
-// Times between two checks of sysfs. Without the kernel's reports of removals (uevents) the time is
-// removalPoll. With reports it is removalCheck, in case a report is lost. A report comes before the
-// device leaves sysfs. So the time is removalQuick while less than removalHurry has passed since a
-// report. The kernel completes the removal of a software device only after a check has released the
-// contexts of the device.
-const (
-	removalPoll  = 500 * time.Millisecond
-	removalCheck = 10 * time.Second
-	removalQuick = 20 * time.Millisecond
-	removalHurry = 5 * time.Second
-)
+// removalPoll is the time between two checks of sysfs, while there is a software device. The kernel
+// completes the removal of the device only after a check has released its contexts.
+const removalPoll = 500 * time.Millisecond
 
 // keepContext records the device context that librdmacm has chosen for an id. If librdmacm has not
 // chosen a context yet, v is nil and keepContext does nothing.
@@ -100,7 +90,9 @@ func recordContext(v *C.struct_ibv_context) {
 		}
 		if list := C.cv_cm_devices(); list != nil {
 			s.m[v] = &softContext{folder, list}
-			watchRemovals()
+			if s.timer == nil {
+				s.timer = time.AfterFunc(removalPoll, releaseRemoved)
+			}
 			recordContexts(list)
 		}
 	default:
@@ -132,80 +124,38 @@ func borrowed(v *C.struct_ibv_context) bool {
 	return c != nil && c.life.used() != nil
 }
 
-// watchRemovals starts the checks of sysfs, unless they run already. The caller holds
-// softContexts.mu.
-func watchRemovals() {
-	s := &softContexts
-	if s.timer != nil {
-		return
-	}
-	s.uevents, _ = openUevents()
-	if s.uevents != nil {
-		go watchDevices(s.uevents, checkOften)
-	}
-	s.timer = time.AfterFunc(removalPause(), releaseRemoved)
-}
-
-// checkOften makes the checks of sysfs frequent until removalHurry has passed.
-func checkOften() {
-	s := &softContexts
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.timer != nil {
-		s.hurry = time.Now().Add(removalHurry)
-		s.timer.Reset(removalPause())
-	}
-}
-
-// removalPause returns the time until the next check of sysfs. The caller holds softContexts.mu.
-func removalPause() time.Duration {
-	switch s := &softContexts; {
-	case time.Now().Before(s.hurry):
-		return removalQuick
-	case s.uevents == nil:
-		return removalPoll
-	}
-	return removalCheck
-}
-
 // releaseRemoved releases the contexts whose devices have left sysfs. A context on which the
 // program still has objects open (see CMID.Context) is released by a later check.
 func releaseRemoved() {
 	s := &softContexts
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pause := removalPause()
 	for v, soft := range s.m {
 		if soft == nil {
 			continue
 		}
 		now, err := os.Stat(C.GoString(&v.device.dev_path[0]))
-		removed := os.IsNotExist(err) || err == nil && !os.SameFile(soft.folder, now)
-		if removed && (borrowed(v) || !soft.release(v)) {
-			pause = min(pause, removalPoll)
+		if (os.IsNotExist(err) || err == nil && !os.SameFile(soft.folder, now)) && !borrowed(v) {
+			soft.release(v)
 		}
 	}
 	for _, soft := range s.m { // release may have added other devices
 		if soft != nil {
-			s.timer.Reset(pause)
+			s.timer.Reset(removalPoll)
 			return
 		}
 	}
 	s.timer = nil
-	if s.uevents != nil {
-		s.uevents.Close()
-		s.uevents = nil
-	}
 }
 
 // release replaces the descriptors of the context v by descriptors of /dev/null, and frees
-// soft.list. It returns false if the process cannot open /dev/null. The caller holds
+// soft.list. If the process cannot open /dev/null, the next check tries again. The caller holds
 // softContexts.mu.
-func (soft *softContext) release(v *C.struct_ibv_context) bool {
+func (soft *softContext) release(v *C.struct_ibv_context) {
 	s := &softContexts
 	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return false
+		return
 	}
 	unix.Dup3(null, int(v.cmd_fd), unix.O_CLOEXEC)
 	unix.Dup3(null, int(v.async_fd), unix.O_CLOEXEC)
@@ -217,5 +167,4 @@ func (soft *softContext) release(v *C.struct_ibv_context) bool {
 			soft.renew(other)
 		}
 	}
-	return true
 }

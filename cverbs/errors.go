@@ -19,7 +19,7 @@ var (
 	// ErrNotSupported is the error of every constructor on platforms without verbs (not linux, or no
 	// cgo), and if libibverbs or librdmacm is not installed. errors.Is also matches ErrNotSupported if
 	// a call failed because it is missing in the device, in the kernel, or in a library that is older
-	// than the headers (EOPNOTSUPP, ENOSYS).
+	// than this package (EOPNOTSUPP, ENOSYS, EPROTONOSUPPORT).
 	ErrNotSupported = errors.New("cverbs: not supported")
 )
 
@@ -54,11 +54,13 @@ func (e *Error) Error() string {
 // Extension.
 func (e *Error) Unwrap() error { return e.Errno }
 
-// Is reports whether target is ErrNotSupported and the errno is EOPNOTSUPP or ENOSYS.
+// Is reports whether target is ErrNotSupported and the errno is EOPNOTSUPP, ENOSYS or
+// EPROTONOSUPPORT.
 //
 // Extension.
 func (e *Error) Is(target error) bool {
-	return target == ErrNotSupported && (e.Errno == syscall.ENOSYS || errors.Is(e.Errno, errors.ErrUnsupported))
+	return target == ErrNotSupported && (e.Errno == syscall.ENOSYS || e.Errno == syscall.EPROTONOSUPPORT ||
+		errors.Is(e.Errno, errors.ErrUnsupported))
 }
 
 func badArg(verb, format string, args ...any) error {

@@ -48,3 +48,18 @@ func TestRankGIDs(t *testing.T) {
 	_, reason, _ := RankGIDs([]GIDEntry{v2ip4})
 	assert.Equal(t, reason, "GID index 4 (10.0.0.1) is RoCE v2 with an IPv4 address on eth7")
 }
+
+// QueryGID returns the entries that GIDTable lists, and refuses an index beyond the table.
+func TestQueryGID(t *testing.T) {
+	ctx := openDevice(t)
+	all, err := ctx.GIDTable()
+	assert.NilError(t, err)
+	assert.Assert(t, len(all) > 0)
+	for _, want := range all {
+		got, err := ctx.QueryGID(want.Port, want.Index)
+		assert.NilError(t, err)
+		assert.Equal(t, got, want)
+	}
+	_, err = ctx.QueryGID(1, 1<<20)
+	assert.Assert(t, err != nil)
+}

@@ -159,9 +159,9 @@ func closedTwice(k *objectKind, v closer, parents []closer) error {
 // With few descriptors left, whatever their number, an object is created or the error names the
 // limit. A failed creation leaves nothing behind.
 func TestKindsFewDescriptors(t *testing.T) {
-	step := 1
-	if testing.Short() {
-		step = 3
+	counts := []int{0, 1, 2, 3, 6, 9}
+	if !testing.Short() {
+		counts = []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}
 	}
 	eachKind(t, func(t *testing.T, s *scene, k *objectKind) {
 		var before unix.Rlimit
@@ -170,7 +170,7 @@ func TestKindsFewDescriptors(t *testing.T) {
 		free, err := unix.Dup(0)
 		assert.NilError(t, err)
 		unix.Close(free)
-		for more := 0; more < 12; more += step {
+		for _, more := range counts {
 			limit := unix.Rlimit{Cur: uint64(free + more), Max: before.Max}
 			assert.NilError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
 			if err := s.one(k, closed); err != nil {

@@ -117,7 +117,9 @@ func TestReregRefused(t *testing.T) {
 	assert.NilError(t, err)
 	addr := gone
 	assert.NilError(t, syscall.Munmap(gone))
-	err = m.Rereg(Rereg{Flags: ReregTranslation, Buf: addr})
+	second := closing[*PD](t)(ctx.AllocPD())
+	err = m.Rereg(Rereg{Flags: ReregTranslation | ReregPD, Buf: addr, PD: second})
+	assert.NilError(t, second.Close(), "the refused region is not of the new domain")
 	if errors.Is(err, ErrNotSupported) {
 		t.Skip(err)
 	}

@@ -91,6 +91,8 @@ type adapter struct {
 	atomics   bool
 	piece     uint64 // largest number of bytes of one write
 	buffer    int    // default size of a ring
+	reads     int    // reads that a peer of a connection may have in flight
+	events    int    // see dispatcherLength
 
 	mu   sync.Mutex
 	gone error               // set when the device has failed
@@ -125,7 +127,8 @@ func openAdapter(name string, path Path, keepAlive time.Duration) (*adapter, err
 	}
 	a := &adapter{IA: ia, key: key, users: 1, immediate: p.Specific(udat.AttrImmediateData) == "TRUE",
 		atomics: p.Specific(udat.AttrFetchAndAdd) == "TRUE",
-		piece:   largestWrite(attr.VendorName, attr.TransportAttr), buffer: defaultBuffer}
+		piece:   largestWrite(attr.VendorName, attr.TransportAttr), buffer: defaultBuffer,
+		reads: min(defaultReads, attr.MaxRDMAReadPerEPIn), events: min(dispatcherLength, attr.MaxEVDQLen)}
 	if isTCP(name) {
 		a.buffer = tcpBuffer
 	}
@@ -137,6 +140,9 @@ func openAdapter(name string, path Path, keepAlive time.Duration) (*adapter, err
 	go a.watch(async)
 	return a, nil
 }
+
+// defaultReads is the number of reads that a peer may have in flight, if the device allows them.
+const defaultReads = 4
 
 // softPackets is the number of packets of the largest write on soft-RoCE.
 const softPackets = 8

@@ -10,8 +10,9 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// dispatcherLength is the length in events of a new dispatcher's queue. The length grows with the
-// number of connections if the device can resize a completion queue.
+// dispatcherLength is the length in events of a new dispatcher's queue, if the device allows that
+// many. The length grows with the number of connections if the device can resize a completion
+// queue.
 const dispatcherLength = 256
 
 // handler handles the events of one endpoint. The dispatcher's leader calls it, one call at a time.
@@ -93,7 +94,7 @@ func (s *dispatchers) get(forceNew bool) (*dispatcher, error) {
 			return d, nil
 		}
 	}
-	evd, err := s.adapter.CreateEVD(dispatcherLength, udat.EVDDTO|udat.EVDRMRBind|udat.EVDConnection|udat.EVDSoftware, nil)
+	evd, err := s.adapter.CreateEVD(s.adapter.events, udat.EVDDTO|udat.EVDRMRBind|udat.EVDConnection|udat.EVDSoftware, nil)
 	if err != nil {
 		return nil, err
 	}

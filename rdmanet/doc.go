@@ -48,7 +48,8 @@
 // addition a connection uses about 16 KiB of Go memory and the memory of the device's queues. A
 // connection has no goroutine of its own. Up to 512 connections share a dispatcher, which handles
 // their events. One of the blocked calls does this work. While no call does it, a goroutine of the
-// dispatcher does.
+// dispatcher does. A device must allow queues of 33 requests (max_qp_wr) and completion queues of
+// 66 entries (max_cqe).
 //
 // On an idle connection the device asks the peer's device every [Dialer].KeepAlive. With the
 // default KeepAlive, calls that are blocked when the peer's host dies return within a minute. As

@@ -82,7 +82,8 @@ func (c *Conn) newFullRing(size int, rights udat.MemPriv) (memory, error) {
 // createEP creates the endpoint on a dispatcher that has room for it.
 func (c *Conn) createEP(h handler) error {
 	attr := udat.EPAttr{
-		MaxRecvDTOs: defaultSlots, MaxRequestDTOs: requests, MaxRequestIOV: 1, MaxRecvIOV: 1, MaxRDMAReadIn: 4,
+		MaxRecvDTOs: defaultSlots, MaxRequestDTOs: requests, MaxRequestIOV: 1, MaxRecvIOV: 1,
+		MaxRDMAReadIn: c.pool.adapter.reads,
 	}
 	for _, fresh := range []bool{false, true} {
 		d, err := c.pool.get(fresh)

@@ -57,7 +57,8 @@ const (
 // default and its limit. The parameter shared states whether the endpoint has a shared receive
 // queue.
 func (a *EPAttr) counts(dev *fabric.Attr, shared bool) []epCount {
-	recvs := defaultDTOs
+	dtos := min(defaultDTOs, maxDTOs(dev))
+	recvs := dtos
 	if shared {
 		recvs = HWDefault
 	}
@@ -67,7 +68,7 @@ func (a *EPAttr) counts(dev *fabric.Attr, shared bool) []epCount {
 	}
 	return []epCount{
 		{"MaxRecvDTOs", &a.MaxRecvDTOs, recvs, maxDTOs(dev)},
-		{"MaxRequestDTOs", &a.MaxRequestDTOs, defaultDTOs, maxDTOs(dev)},
+		{"MaxRequestDTOs", &a.MaxRequestDTOs, dtos, maxDTOs(dev)},
 		{"MaxRecvIOV", &a.MaxRecvIOV, min(defaultIOV, dev.MaxSGE), dev.MaxSGE},
 		{"MaxRequestIOV", &a.MaxRequestIOV, min(defaultIOV, dev.MaxSGE), dev.MaxSGE},
 		{"MaxRDMAReadIn", &a.MaxRDMAReadIn, min(defaultReads, dev.MaxReadIn), min(dev.MaxReadIn, 255)},

@@ -1,6 +1,7 @@
 package udat_test
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -611,5 +612,26 @@ func TestLMRParam(t *testing.T) {
 			}
 		}
 		rule.Proves(t, "LMR-QUERY-01", "LMR-CREATE-04", "LMR-CREATE-07")
+	})
+}
+
+// TestSmallLimits: the defaults fit a device whose limits are below them.
+func TestSmallLimits(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		ia := lacking(t, dev, func(a *fabric.Attr) {
+			a.MaxCQE, a.MaxQPWR, a.MaxSGE, a.MaxReadIn, a.MaxReadOut = 20, 9, 1, 1, 0
+		})
+		pz, err := ia.CreatePZ()
+		assert.NilError(t, err)
+		evd, err := ia.CreateEVD(1, udat.EVDDTO|udat.EVDConnection, nil)
+		assert.NilError(t, err)
+		ep, err := ia.CreateEP(pz, evd, evd, evd, nil)
+		assert.NilError(t, err)
+		p, err := ep.Query()
+		assert.NilError(t, err)
+		assert.Equal(t, p.Attr.MaxRequestDTOs, 8)
+		assert.Equal(t, p.Attr.MaxRecvDTOs, 8)
+		assert.Equal(t, p.Attr.MaxRDMAReadIn, 1)
+		assert.NilError(t, errors.Join(ep.Free(), evd.Free(), pz.Free()))
 	})
 }

@@ -30,7 +30,7 @@ func Open(name string, opts ...Option) (*IA, error) {
 
 func openIA(name string, registered *registeredName, opts []Option) (*IA, error) {
 	o := openOptions{
-		asyncQLen: 64, fabric: fabric.Options{RNRRetry: 7, Retry: fabric.DefaultRetry, HideAddresses: true},
+		fabric: fabric.Options{RNRRetry: 7, Retry: fabric.DefaultRetry, HideAddresses: true},
 		settings: settings{spin: spinDefault, processors: processors, pollEvery: pollInterval, acceptWait: acceptWait,
 			keepAlive: keepAliveDefault},
 	}
@@ -86,7 +86,11 @@ func (ia *IA) openAsync(o *openOptions) error {
 			return err
 		}
 	default:
-		if limit := ia.device.Attr().MaxCQE; o.asyncQLen > limit {
+		limit := ia.device.Attr().MaxCQE
+		if o.asyncQLen == 0 {
+			o.asyncQLen = min(64, limit)
+		}
+		if o.asyncQLen > limit {
 			return fail("ia_open", InsufficientResources, SubResourceTEVD, "asynchronous queue length is %d, the limit is %d",
 				o.asyncQLen, limit)
 		}

@@ -13,7 +13,7 @@ import (
 type Option func(*openOptions) error
 
 type openOptions struct {
-	asyncQLen int
+	asyncQLen int // 0: the default
 	asyncEVD  *EVD
 	noAsync   bool
 	fabric    fabric.Options
@@ -47,7 +47,7 @@ func WithForeignConnectEVDs() Option {
 }
 
 // WithAsyncQLen sets the least length of the asynchronous event dispatcher that Open makes, in
-// events; the default is 64.
+// events; the default is 64, or the limit of the device if that is less.
 //
 // Extension. It is an argument of dat_ia_open.
 func WithAsyncQLen(n int) Option {

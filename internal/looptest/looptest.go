@@ -28,16 +28,38 @@ func Run(t *testing.T, f func(s *Script)) {
 		f(&Script{t, file})
 		return
 	}
+	if text, err := again(t, t.Name(), filepath.Join(t.TempDir(), "script")); err != nil ||
+		!strings.Contains(text, "--- PASS: "+t.Name()) {
+		t.Errorf("%v\n%s", err, text)
+	}
+}
+
+// again runs a test in a process that obeys the script in a file, and returns what the process
+// writes.
+func again(t *testing.T, test, file string) (string, error) {
+	t.Helper()
 	device := os.Getenv("LD_PRELOAD")
 	if filepath.Base(device) != "libloop.so" {
 		t.Skip("the loop device is not loaded: lab/loopdev/loop.sh loads it")
 	}
-	again := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
-	again.Env = append(os.Environ(), variable+"="+filepath.Join(t.TempDir(), "script"),
+	cmd := exec.Command(os.Args[0], "-test.run=^"+test+"$", "-test.v", "-test.short")
+	cmd.Env = append(os.Environ(), variable+"="+file,
 		"LD_PRELOAD="+filepath.Join(filepath.Dir(device), "libscript.so")+" "+device)
-	out, err := again.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
-		t.Errorf("%v\n%s", err, out)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// Noticed fails unless another test fails when a function of the libraries returns success and does
+// nothing.
+func Noticed(t *testing.T, call, test string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(file, []byte("skip "+call), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text, err := again(t, test, file)
+	if err == nil || !strings.Contains(text, "--- FAIL: "+test) && !strings.Contains(text, "SIGABRT") {
+		t.Errorf("%s does nothing, and %s does not fail: %v\n%s", call, test, err, text)
 	}
 }
 
@@ -52,7 +74,13 @@ func (s *Script) Set(lines ...string) {
 	}
 }
 
-// Fail returns the line that lets the nth call of a function fail.
+// Each means each call, in place of a number.
+const Each = 0
+
+// Limit returns the line that lowers an attribute of ibv_query_device.
+func Limit(attribute string, n int) string { return fmt.Sprintf("limit %s %d", attribute, n) }
+
+// Fail returns the line that lets the nth call of a function fail, or each call.
 func Fail(call string, nth int, errno syscall.Errno) string {
 	return fmt.Sprintf("fail %s %d %d", call, nth, int(errno))
 }

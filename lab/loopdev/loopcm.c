@@ -39,6 +39,7 @@ struct id {
 	enum id_state state;
 	int sock; // -1: none
 	int unacked; // events of the id that were taken and are not acknowledged yet
+	int seen;    // the program has the id, and must destroy it
 	struct channel *ch;
 	struct id *listener, *next; // the listener of a request; the next id of the channel
 	struct packet peer;         // the request or the reply of the peer
@@ -351,18 +352,26 @@ struct rdma_event_channel *rdma_create_event_channel(void)
 	return &ch->base;
 }
 
+// Destroys the ids of requests that the program has not seen. All others must be destroyed before.
 void rdma_destroy_event_channel(struct rdma_event_channel *base)
 {
 	struct channel *ch = (struct channel *)base;
+	int seen = 0;
 
 	if (host_has_cm()) {
 		HOST(rdma_destroy_event_channel)(base);
 		return;
 	}
 	pthread_mutex_lock(&cm_lock);
-	while (ch->ids) // ids of requests that the program has not seen
+	while (ch->ids) {
+		seen |= ch->ids->seen;
 		forget(ch->ids);
+	}
 	pthread_mutex_unlock(&cm_lock);
+	if (seen) {
+		fprintf(stderr, "loop0: an event channel is destroyed before its ids\n");
+		abort();
+	}
 	close(ch->kick);
 	close(base->fd);
 	free(ch);
@@ -371,6 +380,7 @@ void rdma_destroy_event_channel(struct rdma_event_channel *base)
 static void taken(struct event *e, int n)
 {
 	((struct id *)e->base.id)->unacked += n;
+	((struct id *)e->base.id)->seen = 1;
 	if (e->base.listen_id)
 		((struct id *)e->base.listen_id)->unacked += n;
 }
@@ -450,6 +460,8 @@ int rdma_create_id(struct rdma_event_channel *base, struct rdma_cm_id **id, void
 		return fail(EPROTONOSUPPORT);
 	pthread_mutex_lock(&cm_lock);
 	i = new_id((struct channel *)base, context, ps);
+	if (i)
+		i->seen = 1;
 	pthread_mutex_unlock(&cm_lock);
 	if (!i)
 		return fail(ENOMEM);

@@ -1409,13 +1409,18 @@ static int is_librdmacm(void *caller)
 // the loop device does not have. So the list must not contain the loop device.
 static __thread int importing;
 
+static int lists;        // lists of devices that are not freed
+enum { MOST_LISTS = 32 }; // so many are a leak of the program, and there are no more
+
 struct ibv_device **ibv_get_device_list(int *n)
 {
 	int real = 0, i;
 	struct ibv_device **list = HOST(ibv_get_device_list)(&real), **all;
 	int hidden = importing || is_librdmacm(__builtin_return_address(0));
 
-	if ((!list && hidden) || !(all = calloc((size_t)real + 3, sizeof(*all)))) {
+	errno = ENOMEM;
+	if (__atomic_load_n(&lists, __ATOMIC_RELAXED) >= MOST_LISTS || (!list && hidden) ||
+	    !(all = calloc((size_t)real + 3, sizeof(*all)))) {
 		if (list)
 			HOST(ibv_free_device_list)(list);
 		return NULL;
@@ -1427,6 +1432,7 @@ struct ibv_device **ibv_get_device_list(int *n)
 		all[++i] = &loop0;
 	if (n)
 		*n = i;
+	__atomic_add_fetch(&lists, 1, __ATOMIC_RELAXED);
 	return all + 1;
 }
 
@@ -1435,6 +1441,7 @@ void ibv_free_device_list(struct ibv_device **all)
 	if (all[-1])
 		HOST(ibv_free_device_list)((struct ibv_device **)all[-1]);
 	free(all - 1);
+	__atomic_sub_fetch(&lists, 1, __ATOMIC_RELAXED);
 }
 
 // Returns the device's GUID, which is a locally administered one.
@@ -1465,8 +1472,22 @@ static int modify_qp_rate_limit(struct ibv_qp *qp, struct ibv_qp_rate_limit_attr
 static struct ibv_mr *reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offset, size_t length,
 	unsigned int access);
 
+struct loop_context { // a context with the number of its objects
+	int objects;
+	struct verbs_context x;
+};
+
+static void count(struct ibv_context *ctx, int n)
+{
+	struct verbs_context *x = verbs_get_ctx(ctx);
+
+	__atomic_add_fetch(&((struct loop_context *)((char *)x - offsetof(struct loop_context, x)))->objects, n,
+		__ATOMIC_RELAXED);
+}
+
 struct ibv_context *ibv_open_device(struct ibv_device *dev)
 {
+	struct loop_context *c;
 	struct verbs_context *x;
 	struct ibv_context *ctx;
 
@@ -1478,8 +1499,9 @@ struct ibv_context *ibv_open_device(struct ibv_device *dev)
 		errno = EINVAL;
 		return NULL;
 	}
-	if (!(x = calloc(1, sizeof(*x))))
+	if (!(c = calloc(1, sizeof(*c))))
 		return NULL;
+	x = &c->x;
 	x->sz = sizeof(*x);
 	x->create_cq_ex = create_cq_ex;
 	x->create_qp_ex = create_qp_ex;
@@ -1509,12 +1531,22 @@ struct ibv_context *ibv_open_device(struct ibv_device *dev)
 	return ctx;
 }
 
+// Fails while an object of the context exists. A real device destroys the object, and so hides that
+// the program has forgotten it.
 int ibv_close_device(struct ibv_context *ctx)
 {
+	struct loop_context *c;
+
 	if (!is_loop(ctx))
 		return HOST(ibv_close_device)(ctx);
+	c = (struct loop_context *)((char *)verbs_get_ctx(ctx) - offsetof(struct loop_context, x));
+	if (__atomic_load_n(&c->objects, __ATOMIC_RELAXED)) {
+		fprintf(stderr, "loop0: %d objects are open, and the device is being closed\n", c->objects);
+		errno = EBUSY;
+		return -1;
+	}
 	close(ctx->async_fd);
-	free(verbs_get_ctx(ctx));
+	free(c);
 	return 0;
 }
 
@@ -1632,6 +1664,7 @@ struct ibv_pd *ibv_alloc_pd(struct ibv_context *ctx)
 	if ((pd = calloc(1, sizeof(*pd)))) {
 		pd->base.context = ctx;
 		pd->num = __atomic_add_fetch(&lp.pds, 1, __ATOMIC_RELAXED);
+		count(ctx, 1);
 	}
 	return &pd->base;
 }
@@ -1640,6 +1673,7 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
 {
 	if (!is_loop(pd->context))
 		return HOST(ibv_dealloc_pd)(pd);
+	count(pd->context, -1);
 	free(pd);
 	return 0;
 }
@@ -1683,6 +1717,7 @@ static struct ibv_mr *add_region(struct ibv_pd *pd, const struct mem_key *key)
 		errno = ENOMEM;
 		return NULL;
 	}
+	count(pd->context, 1);
 	mr->context = pd->context;
 	mr->pd = pd;
 	mr->addr = (void *)(uintptr_t)key->addr;
@@ -1748,11 +1783,13 @@ static struct ibv_dm *alloc_dm(struct ibv_context *ctx, struct ibv_alloc_dm_attr
 		return NULL;
 	dm->base = (struct ibv_dm){ .context = ctx, .memcpy_to_dm = memcpy_to_dm, .memcpy_from_dm = memcpy_from_dm };
 	dm->length = attr->length;
+	count(ctx, 1);
 	return &dm->base;
 }
 
 static int free_dm(struct ibv_dm *dm)
 {
+	count(dm->context, -1);
 	free(dm);
 	return 0;
 }
@@ -1852,6 +1889,7 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 	s->moved -= m->null || m->shift;
 	m->used = 0;
 	unlock(&s->lock);
+	count(mr->context, -1);
 	free(mr);
 	return 0;
 }
@@ -1872,6 +1910,7 @@ struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *ctx)
 	}
 	pthread_mutex_init(&ch->lock, NULL);
 	ch->number = __atomic_add_fetch(&lp.channels, 1, __ATOMIC_RELAXED);
+	count(ctx, 1);
 	return &ch->base;
 }
 
@@ -1882,6 +1921,7 @@ int ibv_destroy_comp_channel(struct ibv_comp_channel *ch)
 	pthread_rwlock_wrlock(&descriptors);
 	close(ch->fd);
 	pthread_rwlock_unlock(&descriptors);
+	count(ch->context, -1);
 	free(ch);
 	return 0;
 }
@@ -1931,6 +1971,7 @@ static struct cq *new_cq(struct ibv_context *ctx, int cqe, void *context, struct
 		errno = ENOMEM;
 		return NULL;
 	}
+	count(ctx, 1);
 	cq->base.context = ctx;
 	cq->base.channel = ch;
 	cq->base.cq_context = context;
@@ -2105,13 +2146,16 @@ static struct ibv_td *alloc_td(struct ibv_context *ctx, struct ibv_td_init_attr 
 
 	if (attr->comp_mask)
 		return not_supported();
-	if ((td = calloc(1, sizeof(*td))))
+	if ((td = calloc(1, sizeof(*td)))) {
 		td->context = ctx;
+		count(ctx, 1);
+	}
 	return td;
 }
 
 static int dealloc_td(struct ibv_td *td)
 {
+	count(td->context, -1);
 	free(td);
 	return 0;
 }
@@ -2126,6 +2170,7 @@ static struct ibv_pd *alloc_parent_domain(struct ibv_context *ctx, struct ibv_pa
 		pd->base.context = ctx;
 		pd->num = ((struct pd *)attr->pd)->num;
 		pd->single = attr->td != NULL;
+		count(ctx, 1);
 	}
 	return &pd->base;
 }
@@ -2208,6 +2253,7 @@ int ibv_destroy_cq(struct ibv_cq *base)
 	give_back(s, q->sends.at, (q->mask + 1) * sizeof(struct entry));
 	give_back(s, q->recvs.at, (q->mask + 1) * sizeof(struct entry));
 	__atomic_store_n(&q->live, 0, __ATOMIC_RELEASE);
+	count(base->context, -1);
 	free(cq);
 	return 0;
 }
@@ -2373,6 +2419,7 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
 		.context = pd->context, .qp_context = a->qp_context, .pd = pd, .send_cq = a->send_cq, .recv_cq = a->recv_cq,
 		.qp_num = p->num, .state = IBV_QPS_RESET, .qp_type = IBV_QPT_RC,
 	};
+	count(pd->context, 1);
 	return &q->base;
 }
 
@@ -2522,6 +2569,7 @@ int ibv_destroy_qp(struct ibv_qp *base)
 	remove_sender(s, p);
 	__atomic_store_n(&p->live, 0, __ATOMIC_SEQ_CST);
 	put_host(q->peer);
+	count(base->context, -1);
 	free(q);
 	return 0;
 }
@@ -2568,6 +2616,7 @@ static struct ibv_wq *create_wq(struct ibv_context *ctx, struct ibv_wq_init_attr
 	q->max_sge = a->max_sge;
 	q->base = (struct ibv_wq){ .context = ctx, .wq_context = a->wq_context, .pd = a->pd, .cq = a->cq,
 		.wq_num = __atomic_add_fetch(&number, 1, __ATOMIC_RELAXED), .post_recv = post_wq_recv };
+	count(ctx, 1);
 	return &q->base;
 }
 
@@ -2600,6 +2649,7 @@ static int modify_wq(struct ibv_wq *base, struct ibv_wq_attr *a)
 
 static int destroy_wq(struct ibv_wq *wq)
 {
+	count(wq->context, -1);
 	free(wq);
 	return 0;
 }

@@ -2,7 +2,9 @@
 // calls fail and changes the order of connection events, as a script says. GODAT_LOOP_SCRIPT names
 // the script's file, which may change at any time; then all counts begin again. A line is:
 //
-//	fail CALL N ERRNO    the Nth call of CALL fails
+//	fail CALL N ERRNO    the Nth call of CALL fails, with N = 0 each call
+//	skip CALL            each call of CALL returns 0, and does nothing
+//	limit ATTRIBUTE N    ibv_query_device reports N in this field of struct ibv_device_attr
 //	hold EVENT UNTIL     EVENT is held back until UNTIL has been taken, on the same channel
 //	after EVENT MORE     after EVENT, an event MORE of the same id comes, once
 //	trace                each call appends its name to the file with the additional suffix .trace
@@ -23,7 +25,7 @@
 enum { MAX_RULES = 32 };
 
 struct rule {
-	char kind, call[64]; // kind: 'f', 'h', 'a'
+	char kind, call[64]; // kind: 'f', 's', 'l', 'h', 'a'
 	int event, other, error, count, n;
 };
 
@@ -55,6 +57,7 @@ static void parse(void)
 		if (!strcmp(line, "trace"))
 			tracing = 1;
 		else if (rule_count < MAX_RULES && (sscanf(line, "fail %63s %d %d", r.call, &r.n, &r.error) == 3 ||
+			sscanf(line, "skip %63s", r.call) == 1 || sscanf(line, "limit %63s %d", r.call, &r.n) == 2 ||
 			sscanf(line, "hold %d %d", &r.event, &r.other) == 2 || sscanf(line, "after %d %d", &r.event, &r.other) == 2))
 			rules[rule_count++] = r;
 		else if (*line)
@@ -92,8 +95,10 @@ static void trace(const char *name)
 	}
 }
 
+enum { SKIP = -1 };
+
 // Stores the function with this name that follows this library, and returns the errno with which
-// the script lets this call fail, or 0.
+// the script lets this call fail, SKIP, or 0.
 static int scripted(const char *name, void **next)
 {
 	int i, e = 0, was = errno;
@@ -106,9 +111,14 @@ static int scripted(const char *name, void **next)
 	load();
 	if (tracing)
 		trace(name);
-	for (i = 0; i < rule_count; i++)
-		if (rules[i].kind == 'f' && !strcmp(rules[i].call, name) && ++rules[i].count == rules[i].n)
-			e = rules[i].error;
+	for (i = 0; i < rule_count; i++) {
+		struct rule *r = &rules[i];
+
+		if (r->kind == 'f' && !strcmp(r->call, name) && (++r->count == r->n || !r->n))
+			e = r->error;
+		if (r->kind == 's' && !strcmp(r->call, name))
+			e = SKIP;
+	}
 	pthread_mutex_unlock(&lock);
 	errno = was;
 	return e;
@@ -117,11 +127,14 @@ static int scripted(const char *name, void **next)
 #define rdma_get_cm_event next_get_cm_event // the names of the wrappers below
 #define rdma_ack_cm_event next_ack_cm_event
 #define rdma_destroy_id next_destroy_id
+#define ibv_query_device next_query_device
 #define OTHER(result, name, version, parameters, arguments) \
 	result name parameters \
 	{ \
 		static result(*next) parameters; \
 		int e = scripted(#name, (void **)&next); \
+		if (e == SKIP) \
+			return (result)0; \
 		return e ? (errno = e, (result)-1) : next arguments; \
 	}
 #define POINTER(result, name, version, parameters, arguments) \
@@ -135,6 +148,23 @@ static int scripted(const char *name, void **next)
 #undef rdma_get_cm_event
 #undef rdma_ack_cm_event
 #undef rdma_destroy_id
+#undef ibv_query_device
+
+int ibv_query_device(struct ibv_context *ctx, struct ibv_device_attr *a)
+{
+	int i, rc = next_query_device(ctx, a);
+
+#define LIMIT(field) if (rules[i].kind == 'l' && !strcmp(rules[i].call, #field)) a->field = rules[i].n;
+	pthread_mutex_lock(&lock);
+	for (i = 0; i < rule_count; i++) {
+		LIMIT(max_qp_wr)
+		LIMIT(max_cqe)
+		LIMIT(max_qp_rd_atom)
+		LIMIT(max_qp_init_rd_atom)
+	}
+	pthread_mutex_unlock(&lock);
+	return rc;
+}
 
 static void add(struct rdma_event_channel *ch, struct rdma_cm_event *e, int until)
 {

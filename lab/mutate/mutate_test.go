@@ -43,6 +43,18 @@ func f(x, y int, ok bool) error {
 	return nil
 }
 
+type limits struct{ maxRecv, maxSend, other int }
+
+func k(l *limits, xs []int) error {
+	for i := range xs {
+		if xs[i] > l.maxRecv {
+			l.other = xs[i]
+			l.maxSend++
+		}
+	}
+	return errors.Join(err, m.Close())
+}
+
 func g(x int) int { return max(x, 1) }
 
 func h(c cookie) pair { return pair{first: c, second: 2} }
@@ -74,6 +86,8 @@ func TestMutants(t *testing.T) {
 		"f: < => <=", "f: x < y && !ok => x < y", "f: x < y && !ok => !ok", "f: ! => (nothing)",
 		"f: (nothing) => ; break", "f: 4, => (nothing)", "f: , 5 => (nothing)",
 		`f: fail("x") => nil`, "f: g(x) => (nothing)", "f: == => !=", "f: += => -=", "f: 3 => 2", "f: 3 => 4",
+		"k: maxRecv => maxSend", "k: maxSend => maxRecv", "k: xs[i] > l.maxRecv => i == 0 && (xs[i] > l.maxRecv)",
+		"k: = => +=", "k: l.maxSend++ => l.maxSend++; l.maxSend++", "k: , m.Close() => (nothing)",
 		"g: max => min", "g: 1 => 2",
 		"h: first: c, => (nothing)", "h: , second: 2 => (nothing)", "h: c => cookie(uint32(c))",
 	} {

@@ -6,6 +6,7 @@ import (
 	"go/types"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // The operators create bugs that a maintainer might make.
@@ -27,6 +28,7 @@ func (g *generator) visit(n ast.Node) bool {
 		g.firstTurn(n.Body)
 	case *ast.RangeStmt:
 		g.firstTurn(n.Body)
+		g.firstOnly(n)
 	case *ast.SwitchStmt:
 		g.cases(n)
 	case *ast.BinaryExpr:
@@ -46,6 +48,8 @@ func (g *generator) visit(n ast.Node) bool {
 		g.constant(n)
 	case *ast.CallExpr:
 		g.call(n)
+	case *ast.SelectorExpr:
+		g.exchange(n)
 	case *ast.CompositeLit:
 		g.elements(n)
 	case *ast.ReturnStmt:
@@ -59,6 +63,7 @@ func (g *generator) visit(n ast.Node) bool {
 		g.statements(n.Body)
 	case *ast.AssignStmt:
 		g.operator(n.TokPos, n.Tok)
+		g.keep(n)
 		g.widths(n.Rhs)
 	case *ast.FuncLit:
 		was := g.giveErr
@@ -101,6 +106,60 @@ func (g *generator) firstTurn(body *ast.BlockStmt) {
 		}
 	}
 	g.replace(body.Rbrace, body.Rbrace, "; break ")
+}
+
+// firstOnly makes the conditions of a loop hold for the first element at most.
+func (g *generator) firstOnly(loop *ast.RangeStmt) {
+	key, ok := loop.Key.(*ast.Ident)
+	if !ok || key.Name == "_" || !g.isInteger(key) {
+		return
+	}
+	for _, s := range loop.Body.List {
+		if s, ok := s.(*ast.IfStmt); ok && s.Init == nil {
+			g.add(s.Cond, key.Name+" == 0 && ("+g.text(s.Cond)+")")
+		}
+	}
+}
+
+// keep makes an assignment of a number add to the value from an earlier use.
+func (g *generator) keep(s *ast.AssignStmt) {
+	if s.Tok != token.ASSIGN || len(s.Lhs) != 1 || !g.isInteger(s.Lhs[0]) {
+		return
+	}
+	if tv := g.info.Types[s.Rhs[0]]; tv.Value == nil || tv.Value.String() != "0" { // that one is left out, see statements
+		g.replace(s.TokPos, s.TokPos+1, "+=")
+	}
+}
+
+// opposites are parts of the names of limits and counts that a maintainer may exchange.
+var opposites = [][2]string{{"Recv", "Request"}, {"Recv", "Send"}, {"In", "Out"}, {"in", "out"}, {"Read", "Write"},
+	{"Soft", "Hard"}, {"soft", "hard"}, {"recvs", "requests"}, {"head", "tail"}, {"Rx", "Tx"}}
+
+// exchange replaces a number in a field by that of the opposite field of the same struct.
+func (g *generator) exchange(x *ast.SelectorExpr) {
+	field := g.info.Selections[x]
+	if field == nil || field.Kind() != types.FieldVal || !g.isInteger(x) {
+		return
+	}
+	for _, names := range opposites {
+		for i := range names {
+			twin := strings.Replace(x.Sel.Name, names[i], names[1-i], 1)
+			other, _, _ := types.LookupFieldOrMethod(field.Recv(), true, g.pkg, twin)
+			if v, ok := other.(*types.Var); ok && twin != x.Sel.Name && types.Identical(v.Type(), field.Obj().Type()) {
+				g.add(x.Sel, twin)
+				return
+			}
+		}
+	}
+}
+
+func (g *generator) isInteger(e ast.Expr) bool {
+	t := g.info.TypeOf(e)
+	if t == nil {
+		return false
+	}
+	b, ok := t.Underlying().(*types.Basic)
+	return ok && b.Info()&types.IsInteger != 0
 }
 
 // cases negates the conditions of a switch without a tag. In a switch with a tag it deletes values
@@ -216,6 +275,13 @@ func (g *generator) call(n *ast.CallExpr) {
 			g.add(id, "min")
 		}
 	}
+	if f, ok := n.Fun.(*ast.SelectorExpr); ok && g.text(f) == "errors.Join" && len(n.Args) > 1 {
+		for i, a := range n.Args { // an error path that leaves one resource
+			if _, ok := a.(*ast.CallExpr); ok {
+				g.drop(n.Args, i)
+			}
+		}
+	}
 	if tv := g.info.Types[n.Fun]; !tv.IsType() && !tv.IsBuiltin() {
 		g.widths(n.Args)
 	}
@@ -253,7 +319,10 @@ func (g *generator) statements(list []ast.Stmt) {
 			if !isLocking(s.Call) {
 				g.add(s, "")
 			}
-		case *ast.IncDecStmt, *ast.SendStmt, *ast.GoStmt, *ast.BranchStmt:
+		case *ast.IncDecStmt: // counted not at all, and twice
+			g.add(s, "")
+			g.add(s, g.text(s)+"; "+g.text(s))
+		case *ast.SendStmt, *ast.GoStmt, *ast.BranchStmt:
 			g.add(s, "")
 		case *ast.IfStmt:
 			if s.Else == nil && s.Init == nil {

@@ -73,7 +73,7 @@ func load(root string, targets []target) (map[string]*source, error) {
 // in a package that uses C, because the other names get their types nevertheless.
 func check(path string, fset *token.FileSet, files []*source, imported types.Importer) error {
 	info := &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{},
-		Defs: map[*ast.Ident]types.Object{}}
+		Defs: map[*ast.Ident]types.Object{}, Selections: map[*ast.SelectorExpr]*types.Selection{}}
 	var parsed []*ast.File
 	for _, f := range files {
 		parsed = append(parsed, f.parsed)

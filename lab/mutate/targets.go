@@ -54,6 +54,9 @@ var targets = []target{
 	{dir: "udat/internal/fabric/faultfabric", tests: []place{{dir: "udat/internal/fabric/faultfabric"}}},
 	{dir: "internal/blocker", tests: []place{{dir: "internal/blocker"}}},
 	{dir: "internal/hostmem", tests: []place{{dir: "internal/hostmem"}}},
+	{dir: "internal/perf/result", tests: []place{{dir: "internal/perf/result"}}},
+	{dir: "internal/perf/counters", tests: []place{{dir: "internal/perf/counters"}}},
+	{dir: "internal/perf/doctor", tests: []place{{dir: "internal/perf/doctor"}}},
 	// The tests of libgodat build the library, and choose their devices themselves.
 	{dir: "cmd/libgodat", tags: "dat2", tests: []place{{dir: "cmd/libgodat"}}},
 }

@@ -2,7 +2,9 @@ package verbsfabric
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/godat/godat/cverbs"
@@ -43,11 +45,15 @@ func (d *device) CreateCQ(depth int) (fabric.CQ, error) {
 	if err := d.checkDepth(depth); err != nil {
 		return nil, err
 	}
+	resizes, err := d.resizes()
+	if err != nil {
+		return nil, errmap.Wrap(err)
+	}
 	ch, err := d.ctx.CreateCompChannel()
 	if err != nil {
 		return nil, errmap.Wrap(err)
 	}
-	if !d.resizes() {
+	if !resizes {
 		depth = min(max(fixedFactor*depth, fixedMinimum), d.attrs.MaxCQE)
 	}
 	// The queues use the device's interrupt vectors in turn.
@@ -100,19 +106,34 @@ func (q *cq) Resize(depth int) error {
 	if depth <= q.v.Depth() {
 		return nil
 	}
-	return errmap.Wrap(q.v.Resize(depth))
+	err := errmap.Wrap(q.v.Resize(depth))
+	if errors.Is(err, fabric.ErrInvalid) || errors.Is(err, syscall.EPERM) { // some drivers refuse like this
+		return fmt.Errorf("%w: %w", fabric.ErrNotSupported, err)
+	}
+	return err
 }
 
 // A call of resizes reports whether the device can resize a completion queue. The first call finds
-// out by resizing a queue.
-func (d *device) resizes() bool {
-	d.resizeOnce.Do(func() {
-		if v, err := d.ctx.CreateCQ(1, nil, 0); err == nil {
-			d.canResize = !errors.Is(v.Resize(2*v.Depth()), cverbs.ErrNotSupported)
-			v.Close()
+// out by resizing a queue, d.probe; any error means that it cannot.
+func (d *device) resizes() (bool, error) {
+	d.probing.Lock()
+	defer d.probing.Unlock()
+	if d.probe == nil {
+		v, err := d.ctx.CreateCQ(1, nil, 0)
+		if err != nil {
+			return false, err
 		}
-	})
-	return d.canResize
+		d.probe, d.canResize = v, v.Resize(2*v.Depth()) == nil
+	}
+	return d.canResize, d.closeProbe()
+}
+
+// closeProbe closes d.probe, unless it is closed already; probing is held.
+func (d *device) closeProbe() error {
+	if err := d.probe.Close(); err != cverbs.ErrClosed {
+		return err
+	}
+	return nil
 }
 
 func (q *cq) Depth() int { return q.v.Depth() }

@@ -28,8 +28,10 @@ type device struct {
 	link   *soft.Link // nil: not soft-RoCE
 
 	nextVector atomic.Uint32
-	resizeOnce sync.Once
-	canResize  bool // whether completion queues can be resized
+
+	probing   sync.Mutex
+	probe     *cverbs.CQ // see resizes; guarded by probing
+	canResize bool       // whether completion queues can be resized; guarded by probing
 
 	stop context.CancelFunc // ends the goroutines
 	done sync.WaitGroup
@@ -117,7 +119,10 @@ func (d *device) Close() error {
 	if err := d.conns.Shut(); err != nil {
 		return err
 	}
-	err := d.ctx.Close()
+	d.probing.Lock()
+	err := d.closeProbe() // an earlier attempt may have failed
+	d.probing.Unlock()
+	err = errors.Join(err, d.ctx.Close())
 	if errors.Is(err, cverbs.ErrInUse) {
 		d.conns.Reopen()
 		return errmap.Wrap(err)

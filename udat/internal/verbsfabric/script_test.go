@@ -40,11 +40,7 @@ func TestEachCallFails(t *testing.T) {
 			if slices.Contains(neverFail, call) {
 				continue
 			}
-			first := 1
-			if call == "ibv_destroy_cq" {
-				first = 2 // the first is of the queue with which the device is tried, and stays
-			}
-			for nth := first; nth <= min(calls[call], 16); nth++ {
+			for nth := 1; nth <= min(calls[call], 16); nth++ {
 				before := openFiles(t)
 				what := fmt.Sprintf("call %d of %s", nth, call)
 				t.Log(what)
@@ -59,6 +55,30 @@ func TestEachCallFails(t *testing.T) {
 			}
 		}
 		assert.Assert(t, refused > 30, "only %d failures were noticed", refused)
+	})
+}
+
+// Whatever error ibv_resize_cq returns, the device has longer queues instead, and a later refusal
+// says that the device cannot resize.
+func TestResizeRefused(t *testing.T) {
+	looptest.Run(t, func(s *looptest.Script) {
+		for _, errno := range []syscall.Errno{syscall.EOPNOTSUPP, syscall.ENOSYS, syscall.EPROTONOSUPPORT, syscall.EINVAL,
+			syscall.EPERM, syscall.ENOMEM} {
+			s.Set(looptest.Fail("ibv_resize_cq", looptest.Each, errno))
+			d, err := New().Open(testDevice(t), fabric.Options{}, nil)
+			assert.NilError(t, err)
+			q, err := d.CreateCQ(16)
+			assert.NilError(t, err)
+			assert.Assert(t, q.Depth() >= fixedMinimum, "%v: %d entries", errno, q.Depth())
+			want := fabric.ErrNotSupported
+			if errno == syscall.ENOMEM {
+				want = fabric.ErrResources
+			}
+			assert.ErrorIs(t, q.Resize(2*q.Depth()), want, "%v", errno)
+			assert.NilError(t, q.Close())
+			s.Set()
+			assert.NilError(t, d.Close())
+		}
 	})
 }
 
