@@ -92,7 +92,7 @@ type adapter struct {
 	piece     uint64 // largest number of bytes of one write
 	buffer    int    // default size of a ring
 	reads     int    // reads that a peer of a connection may have in flight
-	events    int    // see dispatcherLength
+	queue     int    // largest length of a queue of events
 
 	mu   sync.Mutex
 	gone error               // set when the device has failed
@@ -128,7 +128,7 @@ func openAdapter(name string, path Path, keepAlive time.Duration) (*adapter, err
 	a := &adapter{IA: ia, key: key, users: 1, immediate: p.Specific(udat.AttrImmediateData) == "TRUE",
 		atomics: p.Specific(udat.AttrFetchAndAdd) == "TRUE",
 		piece:   largestWrite(attr.VendorName, attr.TransportAttr), buffer: defaultBuffer,
-		reads: min(defaultReads, attr.MaxRDMAReadPerEPIn), events: min(dispatcherLength, attr.MaxEVDQLen)}
+		reads: min(defaultReads, attr.MaxRDMAReadPerEPIn), queue: attr.MaxEVDQLen}
 	if isTCP(name) {
 		a.buffer = tcpBuffer
 	}

@@ -94,7 +94,8 @@ func (s *dispatchers) get(forceNew bool) (*dispatcher, error) {
 			return d, nil
 		}
 	}
-	evd, err := s.adapter.CreateEVD(s.adapter.events, udat.EVDDTO|udat.EVDRMRBind|udat.EVDConnection|udat.EVDSoftware, nil)
+	const streams = udat.EVDDTO | udat.EVDRMRBind | udat.EVDConnection | udat.EVDSoftware
+	evd, err := s.adapter.CreateEVD(min(dispatcherLength, s.adapter.queue), streams, nil)
 	if err != nil {
 		return nil, err
 	}

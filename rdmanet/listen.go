@@ -218,7 +218,7 @@ func (p *point) listen(port udat.ConnQual, backlog int, filter udat.ListenOption
 	}
 	// This queue is longer than the backlog, because requests that find it full are refused without a
 	// reason and are not counted.
-	if p.evd, err = p.adapter.CreateEVD(backlog+64, udat.EVDCR, nil); err != nil {
+	if p.evd, err = p.adapter.CreateEVD(min(backlog+64, p.adapter.queue), udat.EVDCR, nil); err != nil {
 		return err
 	}
 	if port == 0 {
