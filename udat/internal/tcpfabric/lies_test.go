@@ -151,3 +151,53 @@ func TestLiesTwice(t *testing.T) {
 		})
 	}
 }
+
+// holds is a socket whose first write returns only when then has returned.
+type holds struct {
+	socket
+	then func()
+}
+
+func (h *holds) write(bufs [][]byte) (int, error) {
+	n, err := h.socket.write(bufs)
+	if h.then != nil {
+		h.then()
+		h.then = nil
+	}
+	return n, err
+}
+
+// TestEarly: an acknowledgement that comes before the write that it belongs to has been counted is
+// kept, and nobody waits for the writer. When the write has been counted, it completes the request,
+// or is refused if it acknowledges more.
+func TestEarly(t *testing.T) {
+	for executed, want := range map[uint32]fabric.Status{1: fabric.StatusSuccess, 2: fabric.StatusFlush} {
+		v := newVictim(t)
+		p, s := v.joined()
+		l := linkOf(s.qp.(*softnic.QP))
+		l.inTurn(func() {
+			l.wrapSocket(func(sock socket) socket {
+				return &holds{sock, func() {
+					p.write(acks(2, executed), nil)
+					within(t, "the frame is not kept", l.sent.recheck.Load)
+					within(t, "the receiving half is not free", func() bool {
+						if !l.qp.In.TryLock() {
+							return false
+						}
+						defer l.qp.In.Unlock()
+						return l.rx.early && l.heard.acked.Load() == 0
+					})
+				}}
+			})
+		})
+		s.sends([]fabric.SendWR{{Opcode: fabric.OpWrite}}, []uint32{8}, func() {})
+		if want == fabric.StatusSuccess { // also if nobody polls
+			within(t, "the frame is forgotten", func() bool { return l.heard.acked.Load() == 1 })
+		} else {
+			p.terminatedWith(iwarp.FaultOperation)
+		}
+		assert.DeepEqual(t, s.statuses(1), []fabric.Status{want})
+		p.Close()
+		s.over()
+	}
+}

@@ -68,6 +68,7 @@ type sent struct {
 	asks     atomic.Uint64 // ControlAsk
 	grants   atomic.Uint64 // ControlGrant
 	writing  atomic.Bool   // a write is under way, so the socket may have more than these say
+	recheck  atomic.Bool   // rx keeps a frame that is verified again when no write is under way
 
 	// These are set when a frame is put into a batch.
 	messages atomic.Uint64 // messages that have begun

@@ -27,8 +27,8 @@ func (l *link) work() {
 			q.In.Lock()
 			l.rx.discard(l)
 			q.In.Unlock()
-			if l.stalled.Swap(false) {
-				l.receive(false)
+			if l.stalled.Swap(false) || l.sent.recheck.Swap(false) {
+				l.resume()
 			}
 			l.over()
 			if l.leave() {
@@ -56,6 +56,9 @@ func (l *link) serve() {
 	}
 	for n := 1; l.qp.Connected() && l.wants(); n++ {
 		more := l.push()
+		if l.sent.recheck.Load() && l.sent.recheck.Swap(false) {
+			l.resume()
+		}
 		l.settle()
 		if !more || n%batches == 0 && l.sock.later() {
 			break
@@ -64,10 +67,17 @@ func (l *link) serve() {
 	answered := l.sent.answers.Load() == l.heard.reads.Load()
 	if l.stalled.Load() && (answered || l.tx.cut) { // after a cut no answer can be sent
 		l.stalled.Store(false)
-		l.receive(false)
+		l.resume()
 	}
 	l.tx.tidy(l)
 	l.over()
+}
+
+// resume makes rx, which has stopped before it had read all that has come, go on.
+func (l *link) resume() {
+	for _, more := l.receive(false); more && !l.sock.later(); {
+		_, more = l.receive(false)
+	}
 }
 
 // settle completes requests that are done, in order. It stops at the first request that is not

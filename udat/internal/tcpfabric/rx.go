@@ -46,6 +46,7 @@ type rx struct {
 	spoil   fabric.Status // the status for the receive taken, if the frame is refused
 	frames  uint64        // number of frames so far
 	greeted bool          // the first frame has come
+	early   bool          // the frame at buf[r] must be verified again, when the write under way has ended
 	due     iwarp.Fault   // why the frame is refused once the answers are sent; 0: it is not refused
 	refused error         // why a frame was refused
 	stop    bool          // whatever comes is discarded
@@ -74,10 +75,10 @@ func (x *rx) start(sums bool) {
 }
 
 // fault refuses the frame with the reason f. If answers to the peer's reads or atomics are pending,
-// it postpones the refusal until they are sent.
+// it postpones the refusal until they are sent. A frame that came early is not refused yet.
 func (x *rx) fault(l *link, f iwarp.Fault) {
 	x.release()
-	if f == halted {
+	if f == halted || x.early {
 		return
 	}
 	if l.sent.answers.Load() < l.heard.reads.Load() {

@@ -48,6 +48,7 @@ func (x *rx) work(l *link) (got, more bool) {
 		x.buf = x.loan.enlarge(l, nil)
 	}
 	defer x.tidy(l)
+	x.early = false
 	for range rounds {
 		if !l.live.Load() || l.end.Load() != nil || l.stalled.Load() {
 			return got, false
@@ -55,7 +56,7 @@ func (x *rx) work(l *link) (got, more bool) {
 		before := x.frames
 		x.consume(l)
 		got = got || x.frames != before
-		if l.stalled.Load() {
+		if l.stalled.Load() || x.early {
 			return got, false
 		}
 		all, err := x.read(l)

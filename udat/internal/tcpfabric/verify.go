@@ -1,7 +1,6 @@
 package tcpfabric
 
 import (
-	"runtime"
 	"sync/atomic"
 
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
@@ -11,22 +10,24 @@ import (
 // the socket and what is still without an answer. There is one function for each kind of frame; rx
 // calls it before the frame has an effect. Only here do the counts of heard that a peer tells
 // change: so nothing that this end has not written whole can be acknowledged, answered or granted,
-// and nothing twice. docs/tcp.md, "The wire", has the rules.
+// and nothing twice. A frame that is verified again has changed nothing but counts. docs/tcp.md, "The wire", has the rules.
 //
 // Memory that a frame names (keys, bounds, rights) is checked by softnic, the form of a frame by
 // iwarp.
 
-// wrote reports whether this end has written n of what count counts. If a write is under way, the
-// peer may have got what is not counted yet: then wrote waits for the end of this write, which
-// never blocks.
-func (l *link) wrote(count *atomic.Uint64, n uint64) bool {
-	for count.Load() < n {
-		if !l.sent.writing.Load() {
-			return count.Load() >= n
-		}
-		runtime.Gosched()
+// wrote reports whether this end has written n of what count counts. If it has not, but a write is
+// under way, the peer may have got what is not counted yet: then x keeps the frame (early), and the
+// goroutine that writes makes x verify it again.
+func (x *rx) wrote(l *link, count *atomic.Uint64, n uint64) bool {
+	if count.Load() >= n {
+		return true
 	}
-	return true
+	l.sent.recheck.Store(true) // before the load: a write that ends after the load finds it
+	if l.sent.writing.Load() {
+		x.early = true
+		return false
+	}
+	return count.Load() >= n
 }
 
 // since returns the number whose lower bits are the peer's, and which is the first from base on.
@@ -75,7 +76,7 @@ func (x *rx) verifyMessage(l *link) iwarp.Fault {
 // verifyRead: a read or an atomic comes only if fewer than the depth are without an answer.
 func (x *rx) verifyRead(l *link) iwarp.Fault {
 	n, depth := l.heard.reads.Load()+1, uint64(len(l.tx.pending))
-	if depth == 0 || n > depth && !l.wrote(&l.sent.answers, n-depth) {
+	if depth == 0 || n > depth && !x.wrote(l, &l.sent.answers, n-depth) {
 		return iwarp.FaultReadDepth
 	}
 	return fine
@@ -85,7 +86,7 @@ func (x *rx) verifyRead(l *link) iwarp.Fault {
 // request.
 func (x *rx) verifyAnswer(l *link) (*ask, iwarp.Fault) {
 	h, n := &x.h, l.heard.answered.Load()+1
-	if !l.wrote(&l.sent.reads, n) {
+	if !x.wrote(l, &l.sent.reads, n) {
 		return nil, iwarp.FaultOpcode
 	}
 	a := &l.asked[n%uint64(len(l.asked))]
@@ -108,7 +109,7 @@ func (x *rx) verifyAnswer(l *link) (*ask, iwarp.Fault) {
 // verifyExecuted: the peer has executed no request that it has not got, and as many as it said
 // before. n is the number that it says.
 func (x *rx) verifyExecuted(l *link, n uint64) iwarp.Fault {
-	if !l.wrote(&l.sent.requests, n) {
+	if !x.wrote(l, &l.sent.requests, n) {
 		return iwarp.FaultOperation
 	}
 	l.heard.acked.Store(n)
@@ -118,7 +119,7 @@ func (x *rx) verifyExecuted(l *link, n uint64) iwarp.Fault {
 // verifyLimit: the peer has no more receives than its window, those of a shared queue only for
 // messages that were asked for, and as many as it said before. n is the number that it says.
 func (x *rx) verifyLimit(l *link, n uint64) iwarp.Fault {
-	if n > l.sent.messages.Load()+l.heard.window.Load() || l.heard.shared.Load() && !l.wrote(&l.sent.wanted, n) {
+	if n > l.sent.messages.Load()+l.heard.window.Load() || l.heard.shared.Load() && !x.wrote(l, &l.sent.wanted, n) {
 		return iwarp.FaultOperation
 	}
 	l.heard.limit.Store(n)
@@ -134,7 +135,7 @@ func (x *rx) verifyControl(l *link) iwarp.Fault {
 		return x.verifyAsk(l, h.Value)
 	case iwarp.ControlGrant:
 		n := l.heard.grants.Load() + 1
-		if !l.wrote(&l.sent.asks, n) {
+		if !x.wrote(l, &l.sent.asks, n) {
 			return iwarp.FaultOperation
 		}
 		defer l.heard.grants.Store(n) // after the limit, which tx compares when there is no ask under way
@@ -182,7 +183,7 @@ func (x *rx) verifyAsk(l *link, value uint64) iwarp.Fault {
 	messages, asks := l.heard.messages.Load(), l.heard.asks.Load()
 	n := since(messages, uint32(value))
 	if value>>32 != 0 || n == messages || n > messages+mostAsked || n < l.heard.wanted.Load() ||
-		!l.wrote(&l.sent.grants, asks) {
+		!x.wrote(l, &l.sent.grants, asks) {
 		return iwarp.FaultOperation
 	}
 	l.heard.wanted.Store(n)
