@@ -2,6 +2,7 @@ package tcpfabric
 
 import (
 	"io"
+	"net"
 	"syscall"
 	"testing"
 
@@ -58,4 +59,54 @@ func TestEndWithinMessage(t *testing.T) {
 		assert.Equal(t, ev.Err, errMidFrame)
 		p.Close()
 	}
+}
+
+// brokenSock is a socket of which a write has got an error.
+type brokenSock struct {
+	socket
+	err error
+}
+
+func (s brokenSock) broken() error { return s.err }
+
+// TestEndAfterWrite: the error of the stream that only a write has got decides the event, if a read
+// has found no more than an end.
+func TestEndAfterWrite(t *testing.T) {
+	v := newVictim(t)
+	for _, c := range []struct {
+		write, read error
+		kind        fabric.ConnEventKind
+		err         error
+	}{
+		{syscall.ETIMEDOUT, nil, fabric.EventUnreachable, syscall.ETIMEDOUT},
+		{syscall.ETIMEDOUT, errMidFrame, fabric.EventUnreachable, syscall.ETIMEDOUT},
+		{syscall.ECONNRESET, nil, fabric.EventFailed, syscall.ECONNRESET},
+		{syscall.ECONNRESET, syscall.ETIMEDOUT, fabric.EventUnreachable, syscall.ETIMEDOUT},
+		{syscall.EPIPE, nil, fabric.EventDisconnected, nil},
+	} {
+		p, s := v.joined()
+		l := linkOf(s.qp.(*softnic.QP))
+		l.inTurn(func() { l.wrapSocket(func(sock socket) socket { return brokenSock{sock, c.write} }) })
+		s.sends([]fabric.SendWR{{Opcode: fabric.OpWrite}}, []uint32{8}, func() { l.end.Store(&end{c.read}) })
+		ev := s.next()
+		assert.Equal(t, ev.Kind, c.kind, "%v, %v", c.write, c.read)
+		assert.Equal(t, ev.Err, c.err)
+		p.Close()
+	}
+}
+
+// TestResetOfWrite: if a write is the call that gets ECONNRESET, the connection is broken with that
+// error, as if a read had got it.
+func TestResetOfWrite(t *testing.T) {
+	v := newVictim(t)
+	p, s := v.joined()
+	l := linkOf(s.qp.(*softnic.QP))
+	l.qp.In.Lock() // nobody reads
+	assert.NilError(t, p.Conn.(*net.TCPConn).SetLinger(0))
+	assert.NilError(t, p.Close())
+	s.sends([]fabric.SendWR{{Opcode: fabric.OpWrite}}, []uint32{8}, func() {})
+	l.qp.In.Unlock()
+	ev := s.next()
+	assert.Equal(t, ev.Kind, fabric.EventFailed)
+	assert.ErrorIs(t, ev.Err, syscall.ECONNRESET)
 }

@@ -3,6 +3,9 @@ package tcpfabric
 import (
 	"net/netip"
 	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
 
 	"github.com/godat/godat/udat/internal/softnic"
 )
@@ -15,10 +18,79 @@ type Device struct {
 	budget budget
 	links  map[*link]struct{} // the links that have a socket; guarded by Adapter.Mu
 
+	watching atomic.Bool // a call of check will come
+
 	hotMu   sync.Mutex
 	heated  []*hotSet // the sets that tick must check
 	ticking []*hotSet // scratch space of tick
 }
+
+// userTimeout is the time after which TCP gives up a peer that does not acknowledge: half a minute
+// with 7 retries, the default.
+func (d *Device) userTimeout() time.Duration { return 4 * time.Duration(d.Opts.Retry+1) * time.Second }
+
+// closedLimit is the time after which a peer is given up whose window is closed, and whose host does
+// not answer TCP's probes. TCP sends one at least every two minutes.
+const closedLimit = 130 * time.Second
+
+// watch makes the method check run soon.
+func (d *Device) watch() {
+	if !d.watching.Swap(true) {
+		time.AfterFunc(d.userTimeout()/4, func() { d.check(closedLimit) })
+	}
+}
+
+// check looks at the links whose data TCP has not delivered. TCP's user timeout would end a
+// connection whose peer has closed its window, because its program is stopped, although the peer's
+// host answers: so the timeout is off while the window is closed. But then check ends the connection
+// if the host has not answered for longer than limit.
+func (d *Device) check(limit time.Duration) {
+	for _, l := range d.undelivered() {
+		window, silent := windowIdle, time.Duration(0)
+		l.unacked.Store(false)
+		l.qp.In.Lock()
+		if l.live.Load() {
+			l.sock.raw(func(fd uintptr) {
+				if window, silent = windowOf(fd); l.patient != (window == windowClosed) {
+					l.patient = !l.patient
+					setUserTimeout(fd, d.userTimeout(), !l.patient)
+				}
+			})
+		}
+		l.qp.In.Unlock()
+		if window != windowIdle {
+			l.unacked.Store(true)
+		}
+		if l.patient && silent > limit && l.end.CompareAndSwap(nil, &end{syscall.ETIMEDOUT}) {
+			l.run()
+		}
+	}
+	d.watching.Store(false)
+	if len(d.undelivered()) > 0 {
+		d.watch()
+	}
+}
+
+// undelivered returns the links with data that TCP may not have delivered.
+func (d *Device) undelivered() (list []*link) {
+	d.HW.Mu.Lock()
+	defer d.HW.Mu.Unlock()
+	for l := range d.links {
+		if l.unacked.Load() {
+			list = append(list, l)
+		}
+	}
+	return list
+}
+
+// window is what TCP knows of the peer's window.
+type window int
+
+const (
+	windowIdle   window = iota // nothing is to be delivered
+	windowOpen                 // or unknown
+	windowClosed               // TCP asks from time to time whether it has opened
+)
 
 // host returns the local address of a listener, or of an attempt that is not connected yet.
 func (d *Device) host() netip.Addr { return d.HW.Attr.Info.Addr }

@@ -13,6 +13,7 @@ var winsock = map[syscall.Errno]syscall.Errno{
 	syscall.EADDRINUSE:    windows.WSAEADDRINUSE,
 	syscall.EADDRNOTAVAIL: windows.WSAEADDRNOTAVAIL,
 	syscall.EAFNOSUPPORT:  windows.WSAEAFNOSUPPORT,
+	syscall.ECONNABORTED:  windows.WSAECONNABORTED,
 	syscall.ECONNREFUSED:  windows.WSAECONNREFUSED,
 	syscall.ECONNRESET:    windows.WSAECONNRESET,
 	syscall.EFAULT:        windows.WSAEFAULT,

@@ -42,7 +42,9 @@ type link struct {
 	course
 	timers
 	attention
-	usage usage
+	usage   usage
+	unacked atomic.Bool // TCP may have data of this end that the peer's host has not acknowledged
+	patient bool        // TCP's user timeout is off; only Device.check uses it
 
 	tx tx
 	rx rx

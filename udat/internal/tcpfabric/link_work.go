@@ -1,6 +1,9 @@
 package tcpfabric
 
 import (
+	"errors"
+	"os"
+	"syscall"
 	"time"
 
 	"github.com/godat/godat/udat/internal/fabric"
@@ -152,12 +155,24 @@ func (l *link) over() {
 	if e := l.end.Load(); e != nil && !l.eof {
 		l.eof = true
 		l.settle()
-		l.conn.PeerLeft(kindOf(e.err, l.own, l.qp.Sends().Len()), e.err)
+		err := l.cause(e.err)
+		l.conn.PeerLeft(kindOf(err, l.own, l.qp.Sends().Len()), err)
 		l.grace = time.AfterFunc(graceLimit, func() {
 			l.lost.Store(true)
 			l.run()
 		})
 	}
+}
+
+// cause returns why the stream has ended, of which a read has got the error read; nil: it has found
+// the end. EPIPE of a write says only that there was another error or an end before.
+func (l *link) cause(read error) error {
+	err := l.sock.broken()
+	if err == nil || read != nil && !errors.Is(read, errMidFrame) || isOf(err, syscall.EPIPE) ||
+		errors.Is(err, os.ErrDeadlineExceeded) {
+		return read
+	}
+	return err
 }
 
 // shut closes the socket. Only the goroutine that runs link.work may call it.

@@ -134,7 +134,7 @@ func (d *Device) keep(c stream) (segment int) {
 	if !leaves(c) {
 		unpace(tcp)
 	}
-	if segment = tune(tcp, 4*retries*time.Second); segment <= 0 {
+	if segment = tune(tcp, d.userTimeout()); segment <= 0 {
 		segment = noPath
 	}
 	return segment

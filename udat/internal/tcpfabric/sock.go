@@ -19,6 +19,11 @@ type socket interface {
 	read(bufs [][]byte) (int, error)
 	// write writes bufs, in order. After errAgain, events.writable will be called.
 	write(bufs [][]byte) (int, error)
+	// broken returns the error with which a write has ended; nil: none. The kernel gives an error of
+	// the stream to one call only: after a write has got it, read returns io.EOF.
+	broken() error
+	// raw calls f with the descriptor.
+	raw(f func(fd uintptr))
 	// A call of later makes the socket call events.writable as soon as there is room to write, but
 	// after the events of other sockets that are ready now. It returns false if the socket has
 	// goroutines of its own.

@@ -152,6 +152,7 @@ type sock struct {
 	end bool // the peer's stream has ended; only the poller uses it
 
 	rd, wr []unix.Iovec
+	broke  error // of a write; only the goroutine that writes uses it
 
 	mu     sync.Mutex
 	closed bool
@@ -242,8 +243,16 @@ func (s *sock) read(bufs [][]byte) (int, error) {
 }
 
 func (s *sock) write(bufs [][]byte) (int, error) {
-	return s.call(unix.SYS_WRITE, unix.SYS_WRITEV, bufs, &s.wr)
+	n, err := s.call(unix.SYS_WRITE, unix.SYS_WRITEV, bufs, &s.wr)
+	if err != nil && !errors.Is(err, errAgain) {
+		s.broke = err
+	}
+	return n, err
 }
+
+func (s *sock) broken() error { return s.broke }
+
+func (s *sock) raw(f func(fd uintptr)) { f(uintptr(s.fd)) }
 
 // maxVector is the kernel's UIO_MAXIOV.
 const maxVector = 1024
@@ -285,6 +294,30 @@ func (s *sock) call(single, vectored uintptr, bufs [][]byte, iov *[]unix.Iovec) 
 	}
 }
 
+// windowOf returns what TCP knows of the peer's window, and for how long the peer's host has said
+// nothing.
+func windowOf(fd uintptr) (w window, silent time.Duration) {
+	i, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+	switch {
+	case err != nil:
+		return windowOpen, 0
+	case i.Unacked == 0 && i.Notsent_bytes == 0:
+		return windowIdle, 0
+	case i.Unacked == 0, i.Snd_wnd == 0 && i.Rcv_wnd != 0: // a kernel before 6.2 reports neither
+		w = windowClosed
+	default:
+		w = windowOpen
+	}
+	return w, time.Duration(i.Last_ack_recv) * time.Millisecond
+}
+
+func setUserTimeout(fd uintptr, unanswered time.Duration, on bool) {
+	if !on {
+		unanswered = 0
+	}
+	unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unanswered.Milliseconds()))
+}
+
 // tune sets the time after which unacknowledged data ends the connection. Package net cannot set
 // this time. tune returns TCP's segment size, or 0 if that is unknown.
 func tune(c *net.TCPConn, unanswered time.Duration) (segment int) {
@@ -293,7 +326,7 @@ func tune(c *net.TCPConn, unanswered time.Duration) (segment int) {
 		return 0
 	}
 	raw.Control(func(fd uintptr) {
-		unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unanswered.Milliseconds()))
+		setUserTimeout(fd, unanswered, true)
 		segment, _ = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG)
 	})
 	return segment

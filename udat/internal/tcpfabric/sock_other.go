@@ -26,6 +26,11 @@ func (*kicker) Kick() {}
 
 func (s *hotSet) Block(time.Duration, func() bool) bool { return false }
 
+// Here TCP has no user timeout.
+func windowOf(uintptr) (window, time.Duration) { return windowIdle, 0 }
+
+func setUserTimeout(uintptr, time.Duration, bool) {}
+
 func tune(*net.TCPConn, time.Duration) (segment int) { return 0 }
 
 func unpace(*net.TCPConn) {}

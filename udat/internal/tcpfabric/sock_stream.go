@@ -51,6 +51,7 @@ type streamSock struct {
 	full    bool // a write has found no room
 	closing bool // the stream ends after out
 	shutted bool
+	writing sync.Mutex // held during a write, and until outErr has its error
 
 	taken chan struct{} // signals that in is empty
 	given chan struct{} // signals that out is not empty, or that the stream ends
@@ -87,6 +88,11 @@ func (s *streamSock) reads() {
 	var lent *[]byte
 	for {
 		n, err := s.c.Read(buf)
+		if err != nil { // a write that is under way may have got the error; the peer takes no more
+			s.c.SetWriteDeadline(time.Now().Add(graceLimit))
+			s.writing.Lock()
+			s.writing.Unlock() //lint:ignore SA2001 holding it once is the wait
+		}
 		s.mu.Lock()
 		s.in, s.inErr = buf[:n], err
 		ended := s.shutted
@@ -140,12 +146,14 @@ func (s *streamSock) writes() {
 		data, lent := s.out, s.lent
 		s.out, s.lent = nil, nil
 		s.mu.Unlock()
+		s.writing.Lock()
 		_, err := s.c.Write(data)
 		portable.give(&lent)
 		s.mu.Lock()
-		if err != nil {
+		if err != nil && s.outErr == nil {
 			s.outErr = err
 		}
+		s.writing.Unlock()
 		full, last := s.full, s.closing && len(s.out) == 0
 		s.full = false
 		if len(s.out) > 0 || s.closing {
@@ -187,6 +195,18 @@ func (s *streamSock) write(bufs [][]byte) (n int, err error) {
 	}
 	softnic.Ring(s.given)
 	return n, nil
+}
+
+func (s *streamSock) broken() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.outErr
+}
+
+func (s *streamSock) raw(f func(fd uintptr)) {
+	if raw, err := tcpOf(s.c).SyscallConn(); err == nil {
+		raw.Control(f)
+	}
 }
 
 func (s *streamSock) closeWrite() {

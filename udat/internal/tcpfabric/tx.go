@@ -116,6 +116,10 @@ func (l *link) flushBatch() bool {
 	if !l.gather() {
 		return false
 	}
+	if !l.unacked.Load() {
+		l.unacked.Store(true)
+		l.dev.watch()
+	}
 	l.sent.writing.Store(true)
 	n, err := l.sock.write(t.iov)
 	t.written += uint64(n)

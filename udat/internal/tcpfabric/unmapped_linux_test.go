@@ -3,14 +3,17 @@
 package tcpfabric
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/softnic"
 )
 
 // TestUnmapped: a connection ends if memory that must be sent has no pages any more, because its
@@ -60,5 +63,53 @@ func mapped(t *testing.T) (mem []byte, truncate func()) {
 	return mem, func() {
 		assert.NilError(t, file.Truncate(0))
 		assert.NilError(t, file.Close())
+	}
+}
+
+// TestClosedWindow: while the peer's window is closed TCP does not give up the connection, as long
+// as the peer's host answers. When the window is open again, TCP does.
+func TestClosedWindow(t *testing.T) {
+	v := newVictim(t)
+	d := v.dev.(*Device)
+	for _, reads := range []bool{true, false} {
+		p, s := v.joined()
+		l := linkOf(s.qp.(*softnic.QP))
+		fd := l.sock.(*sock).fd
+		timeout := func() time.Duration {
+			n, err := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT)
+			assert.NilError(t, err)
+			return time.Duration(n) * time.Millisecond
+		}
+		windowIs := func(want window) {
+			within(t, "the window does not change", func() bool {
+				is, silent := windowOf(uintptr(fd))
+				return is == want && (is == windowIdle || silent > 0)
+			})
+		}
+		l.inTurn(func() {
+			for err := error(nil); err == nil; {
+				_, err = l.sock.write([][]byte{make([]byte, 1<<16)})
+			}
+		})
+		l.unacked.Store(true)
+		windowIs(windowClosed)
+		assert.Equal(t, timeout(), 32*time.Second)
+		d.check(closedLimit)
+		assert.Equal(t, timeout(), time.Duration(0))
+		if reads {
+			go io.Copy(io.Discard, p.Conn)
+			windowIs(windowIdle)
+			d.check(0)
+			assert.Equal(t, timeout(), 32*time.Second)
+			assert.Assert(t, !l.unacked.Load())
+			p.Close()
+			s.over()
+			continue
+		}
+		d.check(0) // as if that had been long enough
+		ev := s.next()
+		assert.Equal(t, ev.Kind, fabric.EventUnreachable)
+		assert.ErrorIs(t, ev.Err, unix.ETIMEDOUT)
+		p.Close()
 	}
 }
