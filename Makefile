@@ -85,34 +85,48 @@ sample: deps build ## measure for docs/datperf-sample.html, and write it: on the
 	  --title "datperf on the loop device: verbs in the memory of one process" --html docs/datperf-sample.html
 	@sed -i "s/$$(uname -r)/$$(uname -r | cut -d- -f1)/g" docs/datperf-sample.html # without its builder's name
 
-test: deps lint cross ## everything that a change must pass: formatting, vet, tests here and, at the same time, on rxe
-	@$(MAKE) --no-print-directory -j 2 test-host test-vm
+test: ## everything that a change must pass: formatting, vet, tests here and, at the same time, on a real device
+	@ci/gate.sh
 
 # Tests on the loop device. The library is loaded into them alone, not into the go command and the compiler.
 on-loop = go test -exec '"$(CURDIR)/lab/loopdev/loop.sh"'
 
-test-host: ## tests on mem0 and the loop device with the race detector and the checker of locks, and on tcp; no RDMA device needed
-	env -u GODAT_TEST_DEVICE go test -race -tags lockcheck ./...
-	$(on-loop) -race -short -tags gateprobe ./cverbs ./udat ./udat/internal/verbsfabric/... ./udat/internal/fabric/faultfabric ./cmd/datperf ./rdmanet
-	GODAT_TEST_DEVICE=tcp:127.0.0.1 go test -short ./udat ./rdmanet ./examples/...
-	env -u GODAT_TEST_DEVICE go -C lab test -short -count=1 ./...
+.PHONY: test-race test-loop test-tcp test-lab
+test-host: test-race test-loop test-tcp test-lab ## tests on mem0 and the loop device with the race detector and the checker of locks, and on tcp; no RDMA device needed
+
+# The race detector sees verbs under udat on the loop device, and what is above udat on mem0: that code is the same on
+# each device. Vet is lint's. V=-v makes the tests verbose, for ci/gate.sh.
+test-race:
+	env -u GODAT_TEST_DEVICE go test -vet=off $(V) -race -tags lockcheck -short ./...
+
+test-loop:
+	$(on-loop) -vet=off $(V) -race -short -tags gateprobe ./cverbs ./udat ./udat/internal/verbsfabric/... ./udat/internal/fabric/faultfabric
+	$(on-loop) -vet=off $(V) -short ./cmd/datperf ./rdmanet
+
+test-tcp:
+	GODAT_TEST_DEVICE=tcp:127.0.0.1 go test -vet=off $(V) -short ./udat ./rdmanet ./examples/...
+
+test-lab:
+	env -u GODAT_TEST_DEVICE go -C lab test -vet=off $(V) -short -count=1 ./...
 
 # Of udat and rdmanet: what the loop device has not (shared receive queues, windows, atomics, asynchronous events, the
 # connection manager), and how connections begin and end. nightly-vm runs all of them.
 on-rxe = SRQ|RMR|Window|Atomic|Async|Connect|Accept|Reject|Listen|PSP|RSP|Disconnect|Flush|Close|Removal|Graceful|Transfer|Dial|Stream|Region|Zone|Example
 
 test-vm: ## tests of what uses a device on a real one: this host's, or rxe in the virtual machine
-	@ci/vm-tests.sh --no-race --short ./cverbs ./udat/internal/verbsfabric/...
-	@ci/vm-tests.sh --no-race --short --run '$(on-rxe)' ./udat ./rdmanet ./examples/...
+	@ci/vm-tests.sh $(V) --no-race --short ./cverbs ./udat/internal/verbsfabric/... --run '$(on-rxe)' ./udat ./rdmanet ./examples/...
 
 .PHONY: nightly nightly-host nightly-vm
 nightly: test nightly-host nightly-vm conformance faults mutate adversary suites test-uml ## all that there is, for hours
 	@$(MAKE) --no-print-directory cross CROSS='linux/amd64 freebsd/amd64 netbsd/amd64 openbsd/amd64'
 
 nightly-host: # what test-host leaves out
+	env -u GODAT_TEST_DEVICE go test -race -tags lockcheck ./...
+	GODAT_TEST_DEVICE=tcp:127.0.0.1 go test ./udat ./rdmanet
 	go test -short -tags portablesocket ./udat/internal/tcpfabric
 	GODAT_TEST_TLS=1 GODAT_TEST_DEVICE=tcp:127.0.0.1 go test -short ./udat ./rdmanet
 	$(on-loop) -short -tags gateprobe,godat_direct ./cverbs
+	$(on-loop) -race ./cmd/datperf ./rdmanet ./udat
 	$(subst go test,go -C lab test,$(on-loop)) -race -short ./bench/loop
 	env -u GODAT_TEST_DEVICE go -C lab test -race -count=1 ./...
 

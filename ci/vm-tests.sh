@@ -10,7 +10,8 @@
 #   --uml           in the User Mode Linux instead, whose kernel is newer (ci/deps.sh uml)
 #   --device KIND   kind of device in the virtual machine: rxe (default) or siw
 #   --timeout SEC   limit for the whole run (default 2400); each package gets half of it
-#   --run REGEX, --skip REGEX, --short, -v   as in go test
+#   --run REGEX     as in go test, for the packages that follow it
+#   --skip REGEX, --short, -v   as in go test
 set -euo pipefail
 
 # Inside the guest: run each test binary of the list in its package's folder, and print results as
@@ -19,16 +20,16 @@ if [ "${1:-}" = --inside ]; then
   bin=$2 limit=$3
   shift 3
   failed=0
-  while IFS=$'\t' read -r package dir binary; do
+  while IFS=$'\t' read -r package dir binary run; do
     start=$(date +%s%N)
     status=0
     verbose=false
     for arg in "$@"; do [ "$arg" != -test.v ] || verbose=true; done
     cd "$dir"
     if $verbose; then
-      "$bin/$binary" -test.timeout="${limit}s" "$@" || status=$?
+      "$bin/$binary" -test.timeout="${limit}s" -test.run="$run" "$@" || status=$?
     else
-      "$bin/$binary" -test.timeout="${limit}s" "$@" >"$bin/$binary.log" 2>&1 || { status=$?; cat "$bin/$binary.log"; }
+      "$bin/$binary" -test.timeout="${limit}s" -test.run="$run" "$@" >"$bin/$binary.log" 2>&1 || { status=$?; cat "$bin/$binary.log"; }
     fi
     took=$(($(date +%s%N) - start))
     seconds=$(printf '%d.%03d' $((took / 1000000000)) $((took / 1000000 % 1000)))
@@ -43,7 +44,7 @@ if [ "${1:-}" = --inside ]; then
 fi
 
 here=$(cd "$(dirname "$0")" && pwd)
-race=(-race) vm=false machine=rxe-vm kind=rxe timeout=2400 args=()
+race=(-race) vm=false machine=rxe-vm kind=rxe timeout=2400 args=() run='' packages=() runs=()
 while [ $# -gt 0 ]; do
   case $1 in
     --device | --timeout | --run | --skip) [ $# -gt 1 ] || { echo "vm-tests: $1 needs a value" >&2; exit 2; } ;;&
@@ -53,27 +54,30 @@ while [ $# -gt 0 ]; do
     --device) kind=$2; shift 2 ;;
     --timeout) timeout=$2; shift 2 ;;
     --skip) args+=("-test.skip=$2"); shift 2 ;;
-    --run) args+=("-test.run=$2"); shift 2 ;;
+    --run) run=$2; shift 2 ;;
     --short) args+=(-test.short); shift ;;
     -v) args+=(-test.v); shift ;;
     -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
     -*) echo "vm-tests: unknown option '$1' (--help lists them)" >&2; exit 2 ;;
-    *) break ;;
+    *) packages+=("$1") runs+=("$run"); shift ;;
   esac
 done
-[ $# -gt 0 ] || set -- ./...
+[ ${#packages[@]} -gt 0 ] || packages=(./...) runs=("$run")
 
 bin=$(mktemp -d "${TMPDIR:-/tmp}/godat-tests.XXXXXXXX")
 trap 'rm -rf "$bin"' EXIT
-go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{"\t"}}{{.Dir}}{{end}}' "$@" | sed '/^$/d' >"$bin/packages"
+for i in "${!packages[@]}"; do
+  go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{"\t"}}{{.Dir}}{{end}}' "${packages[i]}" |
+    while read -r line; do [ -z "$line" ] || printf '%s\t%s\n' "$line" "${runs[i]}"; done >>"$bin/packages"
+done
 n=0
-while IFS=$'\t' read -r package dir; do
+while IFS=$'\t' read -r package dir run; do
   n=$((n + 1))
   # Do not use -trimpath: tests may look for their own source.
   go test -c "${race[@]}" -o "$bin/$n.test" "$package"
-  printf '%s\t%s\t%s\n' "$package" "$dir" "$n.test" >>"$bin/list"
+  printf '%s\t%s\t%s\t%s\n' "$package" "$dir" "$n.test" "$run" >>"$bin/list"
 done <"$bin/packages"
-[ $n -gt 0 ] || { echo "vm-tests: no tests in: $*" >&2; exit 1; }
+[ $n -gt 0 ] || { echo "vm-tests: no tests in: ${packages[*]}" >&2; exit 1; }
 
 device=${GODAT_TEST_DEVICE:-$(basename "$(compgen -G '/sys/class/infiniband/*' | sort | head -n 1)")}
 if ! $vm && [ -n "$device" ] && [ -w /dev/infiniband/rdma_cm ]; then

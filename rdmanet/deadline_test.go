@@ -13,6 +13,7 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"github.com/godat/godat/internal/leaktest"
 	"github.com/godat/godat/udat"
 )
 
@@ -87,7 +88,7 @@ func TestDeadlineOfDeafPeer(t *testing.T) {
 					_, err := c.WriteRegion(r, 0, 3000)
 					ended <- err
 				}()
-				time.Sleep(50 * time.Millisecond)
+				leaktest.Blocked(t, 1, "rdmanet.(*Conn).WriteRegion")
 				if end == "deadline" {
 					assert.NilError(t, c.SetWriteDeadline(time.Now().Add(50*time.Millisecond)))
 				} else {

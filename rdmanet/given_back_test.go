@@ -12,6 +12,7 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"github.com/godat/godat/internal/leaktest"
 	"github.com/godat/godat/udat"
 )
 
@@ -302,7 +303,7 @@ func TestFewAtOnce(t *testing.T) {
 		_, err := client.Write(make([]byte, 64<<10))
 		written <- err
 	}()
-	time.Sleep(50 * time.Millisecond)
+	leaktest.Blocked(t, 1, "rdmanet.(*Conn).Write")
 	assert.Equal(t, size(client), first)
 	drain(growing)
 	assert.NilError(t, <-written)

@@ -6,6 +6,7 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"github.com/godat/godat/internal/leaktest"
 	"github.com/godat/godat/rdmanet"
 )
 
@@ -30,7 +31,7 @@ func TestLeaderIsWoken(t *testing.T) {
 				_, err := client.Read(p)
 				ended <- err
 			}()
-			time.Sleep(50 * time.Millisecond)
+			leaktest.Blocked(t, 1, "rdmanet.(*Conn).Read")
 			go end()
 			expectEnd(t, ended)
 		}

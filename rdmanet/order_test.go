@@ -9,6 +9,7 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"github.com/godat/godat/internal/leaktest"
 	"github.com/godat/godat/rdmanet"
 )
 
@@ -61,7 +62,7 @@ func TestBlockedWriteAtPeerClose(t *testing.T) {
 			_, err := client.Write(make([]byte, 4<<20))
 			ended <- err
 		}()
-		time.Sleep(100 * time.Millisecond)
+		leaktest.Blocked(t, 1, "rdmanet.(*Conn).Write")
 		assert.NilError(t, server.Close())
 		assert.ErrorIs(t, <-ended, syscall.EPIPE)
 		_, err := client.Write([]byte("x"))
@@ -79,7 +80,7 @@ func TestCloseRead(t *testing.T) {
 			_, err := client.Read(make([]byte, 1))
 			ended <- err
 		}()
-		time.Sleep(20 * time.Millisecond)
+		leaktest.Blocked(t, 1, "rdmanet.(*Conn).Read")
 		assert.NilError(t, client.CloseRead())
 		assert.Equal(t, <-ended, io.EOF)
 		assert.NilError(t, server.SetDeadline(time.Now().Add(patience)))

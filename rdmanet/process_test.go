@@ -12,6 +12,7 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"github.com/godat/godat/internal/leaktest"
 	"github.com/godat/godat/rdmanet"
 )
 
@@ -121,7 +122,7 @@ func TestPeerKilled(t *testing.T) {
 			_, err := c.Read(make([]byte, 1))
 			ended <- err
 		}()
-		time.Sleep(50 * time.Millisecond)
+		leaktest.Blocked(t, 1, "rdmanet.(*Conn).Read")
 		assert.NilError(t, cmd.Process.Kill())
 		expectEnd(t, ended)
 		_, err := c.Write([]byte("x"))

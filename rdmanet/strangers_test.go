@@ -14,6 +14,7 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"github.com/godat/godat/internal/leaktest"
 	"github.com/godat/godat/udat"
 )
 
@@ -250,7 +251,7 @@ func TestAcceptDeadline(t *testing.T) {
 			ended <- err
 		}()
 	}
-	time.Sleep(20 * time.Millisecond)
+	leaktest.Blocked(t, 3, "rdmanet.(*Listener).Accept")
 	assert.NilError(t, l.SetDeadline(time.Now().Add(20*time.Millisecond)))
 	for range 3 {
 		select {
@@ -321,7 +322,7 @@ func TestAcceptFails(t *testing.T) {
 		_, err := l.Accept()
 		ended <- err
 	}()
-	time.Sleep(20 * time.Millisecond) // Accept waits
+	leaktest.Blocked(t, 1, "rdmanet.(*Listener).Accept")
 	l.mu.Lock()
 	l.hasFailed(acceptError{syscall.ENOMEM}) // as newConn fails without locked memory: the fault lab does it for real
 	l.mu.Unlock()

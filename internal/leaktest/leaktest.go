@@ -119,6 +119,27 @@ func OfLibrary() []string {
 	})
 }
 
+// Blocked waits until n goroutines are blocked in a function, for example "rdmanet.(*Conn).Read". A
+// test that wants to disturb a blocked call need not guess how long the call takes to block.
+func Blocked(t testing.TB, n int, function string) {
+	t.Helper()
+	for until := time.Now().Add(Patience); ; time.Sleep(time.Millisecond) {
+		blocked := 0
+		for _, stack := range goroutines() {
+			state, calls, _ := strings.Cut(stack, "\n")
+			if strings.Contains(calls, function+"(") && !strings.Contains(state, "[run") { // neither running nor runnable
+				blocked++
+			}
+		}
+		if blocked >= n {
+			return
+		}
+		if time.Now().After(until) {
+			t.Fatalf("%d goroutines are blocked in %s, not %d", blocked, function, n)
+		}
+	}
+}
+
 // startPoller makes the runtime open the descriptors of its network poller before the tests begin.
 // They stay open, and must not count as a leak.
 func startPoller() {

@@ -20,7 +20,7 @@ var sleeps = map[string]int{
 	"lab/bench":                        1,
 	"lab/suites/found":                 1,
 	"lab/suites/testdata/sick":         3,
-	"rdmanet":                          48,
+	"rdmanet":                          37,
 	"udat":                             89,
 	"udat/internal/fabric/faultfabric": 1,
 	"udat/internal/memfabric":          22,

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"gotest.tools/v3/assert"
@@ -17,78 +18,51 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// frozen accepts connections and never answers, as the kernel does for a stopped process.
-func frozen(t *testing.T) (address string, port int) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	assert.NilError(t, err)
-	t.Cleanup(func() { ln.Close() })
-	go func() {
-		for {
-			conn, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			t.Cleanup(func() { conn.Close() })
-		}
-	}()
-	addr := ln.Addr().(*net.TCPAddr)
-	return addr.IP.String(), addr.Port
-}
-
 // A client warns within 10 s that the server is frozen, and gives up after 30 s. With a secret
 // it gives up after 8 s.
 func TestFrozenServer(t *testing.T) {
 	ofNoDevice(t)
-	address, port := frozen(t)
-	begun := time.Now()
-	warned := make(chan string, 10)
-	failed := make(chan error, 1)
-	go func() {
-		conn, err := Dial(context.Background(), address, port, nil)
-		if err == nil {
-			cl := &Client{Device: "mem0", Watcher: Watcher{Warn: func(text string) { warned <- text }}}
-			_, err = cl.Run(context.Background(), conn, many())
+	synctest.Test(t, func(t *testing.T) {
+		// The peer's kernel takes what is written, as it does for a stopped process.
+		frozen := func() net.Conn {
+			client, server := newWire().cable()
+			t.Cleanup(func() { server.Close() })
+			return client
 		}
-		failed <- err
-	}()
-	secret, err := Secure([]byte(strings.Repeat("x", minSecret)))
-	assert.NilError(t, err)
-	_, err = Dial(context.Background(), address, port, secret)
-	assert.ErrorContains(t, err, "nothing was heard from it for 8s: it is frozen")
-	select {
-	case text := <-warned:
-		assert.Assert(t, strings.Contains(text, "nothing was heard from the server at 127.0.0.1:"), text)
-		assert.Assert(t, time.Since(begun) >= silentTime)
-	case err := <-failed:
-		t.Fatalf("without a warning: %v", err)
-	case <-time.After(patience):
-		t.Fatal("no warning")
-	}
-	select {
-	case err := <-failed:
+		secret, err := Secure([]byte(strings.Repeat("x", minSecret)))
+		assert.NilError(t, err)
+		begun := time.Now()
+		_, err = secureClient(t.Context(), frozen(), secret)
+		assert.ErrorContains(t, err, "nothing was heard from it for 8s: it is frozen")
+		assert.Equal(t, time.Since(begun), 8*time.Second)
+
+		begun = time.Now()
+		var warned []string
+		cl := &Client{Device: "mem0", Watcher: Watcher{Warn: func(text string) {
+			warned = append(warned, text)
+			assert.Check(t, time.Since(begun) > silentTime && time.Since(begun) <= 10*time.Second, "%v", time.Since(begun))
+		}}}
+		_, err = cl.Run(t.Context(), frozen(), many())
 		assert.ErrorContains(t, err, "nothing was heard from the server for 30s: it is frozen")
-		assert.Equal(t, len(warned), 0)
-	case <-time.After(patience):
-		t.Fatal("the client goes on")
-	}
+		assert.Check(t, time.Since(begun) <= goneTime+aliveEvery, "%v", time.Since(begun))
+		assert.Equal(t, len(warned), 1)
+		assert.Assert(t, strings.Contains(warned[0], "nothing was heard from the server at 127.0.0.1:"), warned[0])
+	})
 }
 
 // The server logs that a client is silent, before it gives up the client.
 func TestFrozenClient(t *testing.T) {
-	dial, log := watched(t, &Server{})
-	k := newTalk(t, dial())
-	k.hello()
-	for late := time.After(patience); ; {
-		select {
-		case text := <-log:
-			if strings.Contains(text, "nothing was heard from the client at 127.0.0.1:") {
-				return
-			}
-			assert.Assert(t, !strings.Contains(text, "for 30s"), text)
-		case <-late:
-			t.Fatal("no line")
-		}
-	}
+	ofNoDevice(t)
+	synctest.Test(t, func(t *testing.T) {
+		dial, log := bubbled(t, &Server{})
+		k := newTalk(t, dial())
+		k.hello()
+		assert.Assert(t, strings.Contains(<-log, " on mem0"))
+		text := <-log
+		assert.Assert(t, strings.Contains(text, "nothing was heard from the client at 127.0.0.1:"), text)
+		text = <-log
+		assert.Assert(t, strings.Contains(text, "for 30s"), text)
+	})
 }
 
 // A client hears a living server throughout a run in which the server has nothing to report.
@@ -108,30 +82,42 @@ func TestLivingServer(t *testing.T) {
 	assert.Assert(t, !warned.Load())
 }
 
+// bubbled is watched, for a test in a bubble of testing/synctest.
+func bubbled(t *testing.T, s *Server) (dial func() net.Conn, log <-chan string) {
+	lines := make(chan string, 1000)
+	s.Device, s.Log = "mem0", func(text string) { lines <- text }
+	w := newWire()
+	t.Cleanup(serveOn(t, s, w))
+	return func() net.Conn { return w.dial(t) }, lines
+}
+
 // A client that has said hello but measures nothing gives way to another client. The one that has
 // been idle longest gives way first. A client that measures does not give way.
 func TestIdleGivesWay(t *testing.T) {
-	dial, _ := watched(t, &Server{MaxClients: 2})
-	busy, idle := newTalk(t, dial()), newTalk(t, dial())
-	busy.hello()
-	busy.begin()
-	idle.hello()
-	asks := func() message {
-		k := newTalk(t, dial())
-		k.say(message{Kind: msgHello, Magic: magic, Protocol: Protocol, Cases: 1})
-		m := k.hear()
-		if m.Kind == msgWelcome {
-			k.begin() // it measures
+	ofNoDevice(t)
+	synctest.Test(t, func(t *testing.T) {
+		dial, _ := bubbled(t, &Server{MaxClients: 2})
+		busy, idle := newTalk(t, dial()), newTalk(t, dial())
+		busy.hello()
+		busy.begin()
+		idle.hello()
+		asks := func() message {
+			k := newTalk(t, dial())
+			k.say(message{Kind: msgHello, Magic: magic, Protocol: Protocol, Cases: 1})
+			m := k.hear()
+			if m.Kind == msgWelcome {
+				k.begin() // it measures
+			}
+			return m
 		}
-		return m
-	}
-	assert.Equal(t, asks().Kind, msgError) // too soon
-	time.Sleep(idleGrace + time.Second)
-	assert.Equal(t, asks().Kind, msgWelcome)
-	m := idle.hear()
-	assert.Assert(t, strings.Contains(m.Text, "this server is full, and the client measured nothing for 5s"), "%+v", m)
-	time.Sleep(idleGrace + time.Second)
-	assert.Equal(t, asks().Kind, msgError) // both measure
+		assert.Equal(t, asks().Kind, msgError) // too soon
+		time.Sleep(idleGrace)
+		assert.Equal(t, asks().Kind, msgWelcome)
+		m := idle.hear()
+		assert.Assert(t, strings.Contains(m.Text, "this server is full, and the client measured nothing for 5s"), "%+v", m)
+		time.Sleep(idleGrace + time.Second)
+		assert.Equal(t, asks().Kind, msgError) // both measure
+	})
 }
 
 // A step of the host's clock must not change a time that datperf measures: no code keeps a time as

@@ -57,13 +57,13 @@ func (m *costMeter) end(ops, bytes int64) result.Cost {
 // coarseClock is the largest clock step at which the latency of a single operation is reliable.
 const coarseClock = time.Microsecond
 
-// clockStep watches the monotonic clock for at most 20 ms and returns the smallest step that it
-// sees.
+// clockStep watches the monotonic clock for at most 20 ms, or 1,000,000 calls if the clock stands
+// still, and returns the smallest step that it sees.
 func clockStep() time.Duration {
 	step := time.Duration(0)
 	base := time.Now()
 	last := time.Since(base)
-	for seen := 0; seen < 50 && last < 20*time.Millisecond; {
+	for seen, calls := 0, 0; seen < 50 && last < 20*time.Millisecond && calls < 1_000_000; calls++ {
 		if now := time.Since(base); now != last {
 			if d := now - last; step == 0 || d < step {
 				step = d

@@ -62,10 +62,20 @@ func serving(t *testing.T) (dial func() net.Conn, stop func()) {
 func serve(t *testing.T, s *Server) (dial func() net.Conn, stop func()) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	assert.NilError(t, err)
+	return func() net.Conn {
+		conn, err := net.Dial("tcp", ln.Addr().String())
+		assert.NilError(t, err)
+		t.Cleanup(func() { conn.Close() })
+		return conn
+	}, serveOn(t, s, ln)
+}
+
+// serveOn starts a server. stop ends it and waits until it has ended.
+func serveOn(t *testing.T, s *Server, ln net.Listener) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx, ln) }()
-	stop = func() {
+	return func() {
 		cancel()
 		select {
 		case err := <-done:
@@ -74,12 +84,6 @@ func serve(t *testing.T, s *Server) (dial func() net.Conn, stop func()) {
 			t.Fatal("the server does not end")
 		}
 	}
-	return func() net.Conn {
-		conn, err := net.Dial("tcp", ln.Addr().String())
-		assert.NilError(t, err)
-		t.Cleanup(func() { conn.Close() })
-		return conn
-	}, stop
 }
 
 func TestServerRefuses(t *testing.T) {

@@ -268,6 +268,7 @@ func TestMeshBeginsTogether(t *testing.T) {
 // Pairs that begin together wait only a bounded time for a pair whose host does not answer.
 func TestMeshTogether(t *testing.T) {
 	ofNoDevice(t)
+	t.Parallel()
 	hosts := append(manyServers(t, 3), hanging(t))
 	m := meshOf(hosts...)
 	m.Pattern, m.Timeout, m.Plan.Cases = result.Incast, 20*time.Second, m.Plan.Cases[1:]
@@ -288,6 +289,7 @@ func TestMeshTogether(t *testing.T) {
 // measured.
 func TestMeshGivesUp(t *testing.T) {
 	ofNoDevice(t)
+	t.Parallel()
 	hosts := append(manyServers(t, 6), hanging(t), hanging(t))
 	m := meshOf(hosts...)
 	m.Plan.Cases, m.Timeout = m.Plan.Cases[:1], 5*time.Second // a pair that works meets it on a slow machine too

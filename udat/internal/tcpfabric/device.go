@@ -29,8 +29,8 @@ type Device struct {
 // with 7 retries, the default.
 func (d *Device) userTimeout() time.Duration { return 4 * time.Duration(d.Opts.Retry+1) * time.Second }
 
-// closedLimit is the time after which a peer is given up whose window is closed, and whose host does
-// not answer TCP's probes. TCP sends one at least every two minutes.
+// closedLimit is the time after which a peer is given up whose window is closed, and whose host
+// does not answer TCP's probes. TCP sends one at least every two minutes.
 const closedLimit = 130 * time.Second
 
 // watch makes the method check run soon.
@@ -42,8 +42,8 @@ func (d *Device) watch() {
 
 // check looks at the links whose data TCP has not delivered. TCP's user timeout would end a
 // connection whose peer has closed its window, because its program is stopped, although the peer's
-// host answers: so the timeout is off while the window is closed. But then check ends the connection
-// if the host has not answered for longer than limit.
+// host answers: so the timeout is off while the window is closed. But then check ends the
+// connection if the host has not answered for longer than limit.
 func (d *Device) check(limit time.Duration) {
 	for _, l := range d.undelivered() {
 		window, silent := windowIdle, time.Duration(0)

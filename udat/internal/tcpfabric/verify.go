@@ -10,7 +10,8 @@ import (
 // the socket and what is still without an answer. There is one function for each kind of frame; rx
 // calls it before the frame has an effect. Only here do the counts of heard that a peer tells
 // change: so nothing that this end has not written whole can be acknowledged, answered or granted,
-// and nothing twice. A frame that is verified again has changed nothing but counts. docs/tcp.md, "The wire", has the rules.
+// and nothing twice. A frame that is verified again has changed nothing but counts. docs/tcp.md,
+// "The wire", has the rules.
 //
 // Memory that a frame names (keys, bounds, rights) is checked by softnic, the form of a frame by
 // iwarp.

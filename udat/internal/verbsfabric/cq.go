@@ -128,14 +128,6 @@ func (d *device) resizes() (bool, error) {
 	return d.canResize, d.closeProbe()
 }
 
-// closeProbe closes d.probe, unless it is closed already; probing is held.
-func (d *device) closeProbe() error {
-	if err := d.probe.Close(); err != cverbs.ErrClosed {
-		return err
-	}
-	return nil
-}
-
 func (q *cq) Depth() int { return q.v.Depth() }
 
 // Close returns ErrInUse while queue pairs use the queue. It makes a pending Wait return ErrClosed.

@@ -89,6 +89,14 @@ func remember[V comparable, O any](d *device, objects *map[V]O, v V, o O) {
 	(*objects)[v] = o
 }
 
+// closeProbe closes d.probe, unless it is closed already; probing is held.
+func (d *device) closeProbe() error {
+	if err := d.probe.Close(); err != cverbs.ErrClosed {
+		return err
+	}
+	return nil
+}
+
 func forget[V comparable, O any](d *device, objects map[V]O, v V) {
 	d.mu.Lock()
 	delete(objects, v)
