@@ -95,9 +95,11 @@ on-loop = go test -exec '"$(CURDIR)/lab/loopdev/loop.sh"'
 test-host: test-race test-loop test-tcp test-lab ## tests on mem0 and the loop device with the race detector and the checker of locks, and on tcp; no RDMA device needed
 
 # The race detector sees verbs under udat on the loop device, and what is above udat on mem0: that code is the same on
-# each device. Vet is lint's. V=-v makes the tests verbose, for ci/gate.sh.
+# each device. Vet is lint's, and datperf with the race detector is nightly's. V=-v makes the tests verbose: ci/gate.sh
+# wants that.
 test-race:
-	env -u GODAT_TEST_DEVICE go test -vet=off $(V) -race -tags lockcheck -short ./...
+	env -u GODAT_TEST_DEVICE go test -vet=off $(V) -race -tags lockcheck -short $$(go list ./... | grep -v /cmd/datperf$$)
+	env -u GODAT_TEST_DEVICE go test -vet=off $(V) -short ./cmd/datperf
 
 test-loop:
 	$(on-loop) -vet=off $(V) -race -short -tags gateprobe ./cverbs ./udat ./udat/internal/verbsfabric/... ./udat/internal/fabric/faultfabric

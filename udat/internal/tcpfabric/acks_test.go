@@ -68,7 +68,11 @@ func TestAcksMeet(t *testing.T) {
 		}
 	}()
 	defer asked.Store(over)
-	for n := int64(1); n < 20000; n++ {
+	rounds := int64(20_000)
+	if testing.Short() {
+		rounds /= 4
+	}
+	for n := int64(1); n < rounds; n++ {
 		executes()
 		asked.Store(n)
 		for spins := 0; begun.Load() < n; spins++ {
