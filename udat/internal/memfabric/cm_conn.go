@@ -3,6 +3,8 @@ package memfabric
 import (
 	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 
@@ -85,3 +87,113 @@ var (
 	errFiltered = errors.New("mem0: the listener accepts no connection from this address")
 	errNoHost   = errors.New("mem0: the address is not its own, and it reaches no other: open an RDMA device")
 )
+
+// request is a connection request at the passive end.
+type request struct {
+	softnic.Request
+	from *conn
+	dev  *Device
+}
+
+func (r *request) refuse(private []byte, byConsumer bool) {
+	ev := fabric.ConnEvent{Kind: fabric.EventRejected, Private: slices.Clone(private), Err: errBusy}
+	if byConsumer {
+		ev.Kind, ev.Err = fabric.EventPeerRejected, nil
+	}
+	r.dev.HW.Mu.Lock()
+	defer r.dev.HW.Mu.Unlock()
+	r.from.turnDown(r.dev, ev)
+}
+
+func (r *request) Accept(q fabric.QP, p fabric.AcceptParams, on func(fabric.ConnEvent)) (fabric.Conn, error) {
+	d := r.dev
+	d.HW.Mu.Lock()
+	defer d.HW.Mu.Unlock()
+	c := &conn{dev: d}
+	if err := r.Take(&c.Conn, q, p, on); err != nil {
+		return nil, err
+	}
+	ready := c.Ready
+	linkOf(c.QP).awaited.Store(&ready)
+	if !c.join(r.from) {
+		c.Drop()
+		return nil, softnic.Failed("accept", fabric.ErrQPState)
+	}
+	r.Answered()
+	private := slices.Clone(p.Private)
+	d.send(MsgReply, r.from.dev, func() { r.from.replied(c, private) })
+	c.Expire(handshakeLimit, fabric.EventFailed)
+	return c, nil
+}
+
+type listener struct {
+	softnic.Listener
+	dev *Device
+}
+
+// Listen accepts requests for 127.0.0.1 and ::1. The fabric has port numbers of its own, and none
+// of them is privileged.
+func (d *Device) Listen(port uint16, accept fabric.Filter, on func(fabric.Request)) (fabric.Listener, error) {
+	l := &listener{dev: d}
+	l.Accept = accept
+	bind := func() error {
+		d.HW.Mu.Lock()
+		defer d.HW.Mu.Unlock()
+		if port == 0 {
+			port = d.net.freePort()
+		}
+		if port == 0 || d.net.listeners[port] != nil {
+			return fmt.Errorf("%s: port %d: %w", deviceName, port, fabric.ErrAddrInUse)
+		}
+		d.net.listeners[port] = l
+		l.At = netip.AddrPortFrom(addr4, port)
+		return nil
+	}
+	unbind := func() {
+		d.HW.Mu.Lock()
+		defer d.HW.Mu.Unlock()
+		if d.net.listeners[port] == l { // after a removal, another listener may have the port
+			delete(d.net.listeners, port)
+		}
+	}
+	if err := d.Device.Listen(&l.Listener, on, bind, unbind); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// Connect starts a connection to one of the fabric's addresses.
+func (d *Device) Connect(q fabric.QP, p fabric.ConnectParams, on func(fabric.ConnEvent)) (fabric.Conn, error) {
+	c := &conn{dev: d}
+	if err := d.Attempt(&c.Conn, q, p, on); err != nil {
+		return nil, err
+	}
+	d.HW.Mu.Lock()
+	defer d.HW.Mu.Unlock()
+	to := c.Remote.Addr()
+	c.Local = netip.AddrPortFrom(to, d.net.freePort())
+	if to != addr4 && to != addr6 {
+		c.Local = netip.AddrPortFrom(addr4, c.Local.Port())
+		c.Finish(fabric.EventUnreachable, errNoHost)
+		return c, nil
+	}
+	c.Expire(handshakeLimit, fabric.EventUnreachable)
+	l := d.net.listeners[c.Remote.Port()]
+	if l == nil {
+		c.turnDown(d, fabric.ConnEvent{Kind: fabric.EventRejected, Err: errNobody})
+		return c, nil
+	}
+	r := &request{from: c, dev: l.dev}
+	r.Request = softnic.Request{Lis: &l.Listener, Local: c.Remote, Remote: c.Local, Data: slices.Clone(p.Private),
+		In: p.ReadOut, Out: p.ReadIn, Refuse: r.refuse}
+	d.send(MsgRequest, l.dev, func() {
+		if !l.Accept.Accepts(r.Remote) {
+			d.HW.Mu.Lock()
+			defer d.HW.Mu.Unlock()
+			c.turnDown(l.dev, fabric.ConnEvent{Kind: fabric.EventRejected, Err: errFiltered})
+			return
+		}
+		r.Arrive(r)
+	})
+	return c, nil
+}

@@ -72,3 +72,58 @@ func (s *SendQueue) pop() {
 	}
 	s.head.Add(1)
 }
+
+// segments returns the segments that a work request names: sges[first:first+n]. It returns an error
+// if n is greater than limit, if the segments are not all in sges, or if one of them is empty.
+func segments(op string, sges []fabric.SGE, first, n uint32, limit int) ([]fabric.SGE, error) {
+	if int64(n) > int64(limit) {
+		return nil, Invalid(op, "%d segments are above the limit %d", n, limit)
+	}
+	if uint64(first)+uint64(n) > uint64(len(sges)) {
+		return nil, Invalid(op, "segments %d to %d are not in the %d given", first, uint64(first)+uint64(n), len(sges))
+	}
+	list := sges[first : first+n]
+	for i := range list {
+		if list[i].Length == 0 {
+			return nil, Invalid(op, "segment %d is empty, which means 2 GiB to some devices", i)
+		}
+	}
+	return list, nil
+}
+
+// total returns the number of bytes that sges describe.
+func total(sges []fabric.SGE) uint64 {
+	var n uint64
+	for i := range sges {
+		n += uint64(sges[i].Length)
+	}
+	return n
+}
+
+// opBind is the operation that binds a window. Its value is that of IBV_WR_BIND_MW.
+const opBind fabric.Opcode = 8
+
+// Sinks reports whether op writes to memory of its initiator, as a read or an atomic does. The read
+// depth limits such operations.
+func Sinks(op fabric.Opcode) bool {
+	return op == fabric.OpRead || op == fabric.OpCmpSwap || op == fabric.OpFetchAdd
+}
+
+func sendOpcode(op fabric.Opcode) fabric.WCOpcode {
+	switch op {
+	case fabric.OpWrite, fabric.OpWriteImm:
+		return fabric.OpWCWrite
+	case fabric.OpRead:
+		return fabric.OpWCRead
+	case fabric.OpCmpSwap:
+		return fabric.OpWCCmpSwap
+	case fabric.OpFetchAdd:
+		return fabric.OpWCFetchAdd
+	case fabric.OpLocalInv:
+		return fabric.OpWCLocalInv
+	case opBind:
+		return fabric.OpWCBind
+	default:
+		return fabric.OpWCSend
+	}
+}

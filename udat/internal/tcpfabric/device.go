@@ -45,34 +45,39 @@ func (d *Device) watch() {
 // host answers: so the timeout is off while the window is closed. But then check ends the
 // connection if the host has not answered for longer than limit.
 func (d *Device) check(limit time.Duration) {
-	for _, l := range d.undelivered() {
-		window, silent := windowIdle, time.Duration(0)
+	for _, l := range d.waiting() {
 		l.unacked.Store(false)
+		var silent time.Duration
 		l.qp.In.Lock()
 		if l.live.Load() {
 			l.sock.raw(func(fd uintptr) {
-				if window, silent = windowOf(fd); l.patient != (window == windowClosed) {
-					l.patient = !l.patient
-					setUserTimeout(fd, d.userTimeout(), !l.patient)
+				data, closed, since := undelivered(fd)
+				if silent = since; data {
+					l.unacked.Store(true)
+				}
+				if l.patient != closed {
+					l.patient = closed
+					timeout := d.userTimeout()
+					if closed {
+						timeout = 0 // off
+					}
+					setUserTimeout(fd, timeout)
 				}
 			})
 		}
 		l.qp.In.Unlock()
-		if window != windowIdle {
-			l.unacked.Store(true)
-		}
 		if l.patient && silent > limit && l.end.CompareAndSwap(nil, &end{syscall.ETIMEDOUT}) {
 			l.run()
 		}
 	}
 	d.watching.Store(false)
-	if len(d.undelivered()) > 0 {
+	if len(d.waiting()) > 0 {
 		d.watch()
 	}
 }
 
-// undelivered returns the links with data that TCP may not have delivered.
-func (d *Device) undelivered() (list []*link) {
+// waiting returns the links with data that TCP may not have delivered.
+func (d *Device) waiting() (list []*link) {
 	d.HW.Mu.Lock()
 	defer d.HW.Mu.Unlock()
 	for l := range d.links {
@@ -82,15 +87,6 @@ func (d *Device) undelivered() (list []*link) {
 	}
 	return list
 }
-
-// window is what TCP knows of the peer's window.
-type window int
-
-const (
-	windowIdle   window = iota // nothing is to be delivered
-	windowOpen                 // or unknown
-	windowClosed               // TCP asks from time to time whether it has opened
-)
 
 // host returns the local address of a listener, or of an attempt that is not connected yet.
 func (d *Device) host() netip.Addr { return d.HW.Attr.Info.Addr }

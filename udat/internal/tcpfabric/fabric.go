@@ -10,7 +10,7 @@
 // operation returns an error.
 //
 // A queue pair's link (link.go, link_work.go) has a transmitting half (tx*.go) and a receiving half
-// (rx*.go). The files link_work.go and rx_read.go call the files of both halves, and are not called
+// (rx*.go). The file link_work.go calls the files of both halves, and is not called
 // by them. A post writes to the socket at once, as much as the socket has room for. The rest is
 // written when the socket has room again. One goroutine of the device waits for all sockets
 // (sock_linux.go); on other systems each socket has two goroutines. A caller that polls a

@@ -294,27 +294,18 @@ func (s *sock) call(single, vectored uintptr, bufs [][]byte, iov *[]unix.Iovec) 
 	}
 }
 
-// windowOf returns what TCP knows of the peer's window, and for how long the peer's host has said
-// nothing.
-func windowOf(fd uintptr) (w window, silent time.Duration) {
+// undelivered reports whether TCP has data that the peer's host has not acknowledged, whether the
+// peer's window is closed, so that TCP only probes it, and for how long the host has said nothing.
+func undelivered(fd uintptr) (data, closed bool, silent time.Duration) {
 	i, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
-	switch {
-	case err != nil:
-		return windowOpen, 0
-	case i.Unacked == 0 && i.Notsent_bytes == 0:
-		return windowIdle, 0
-	case i.Unacked == 0, i.Snd_wnd == 0 && i.Rcv_wnd != 0: // a kernel before 6.2 reports neither
-		w = windowClosed
-	default:
-		w = windowOpen
+	if err != nil || i.Unacked == 0 && i.Notsent_bytes == 0 {
+		return err != nil, false, 0
 	}
-	return w, time.Duration(i.Last_ack_recv) * time.Millisecond
+	closed = i.Unacked == 0 || i.Snd_wnd == 0 && i.Rcv_wnd != 0 // a kernel before 6.2 reports no windows
+	return true, closed, time.Duration(i.Last_ack_recv) * time.Millisecond
 }
 
-func setUserTimeout(fd uintptr, unanswered time.Duration, on bool) {
-	if !on {
-		unanswered = 0
-	}
+func setUserTimeout(fd uintptr, unanswered time.Duration) {
 	unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unanswered.Milliseconds()))
 }
 
@@ -326,7 +317,7 @@ func tune(c *net.TCPConn, unanswered time.Duration) (segment int) {
 		return 0
 	}
 	raw.Control(func(fd uintptr) {
-		setUserTimeout(fd, unanswered, true)
+		setUserTimeout(fd, unanswered)
 		segment, _ = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG)
 	})
 	return segment

@@ -27,9 +27,9 @@ func (*kicker) Kick() {}
 func (s *hotSet) Block(time.Duration, func() bool) bool { return false }
 
 // Here TCP has no user timeout.
-func windowOf(uintptr) (window, time.Duration) { return windowIdle, 0 }
+func undelivered(uintptr) (data, closed bool, silent time.Duration) { return false, false, 0 }
 
-func setUserTimeout(uintptr, time.Duration, bool) {}
+func setUserTimeout(uintptr, time.Duration) {}
 
 func tune(*net.TCPConn, time.Duration) (segment int) { return 0 }
 

@@ -237,3 +237,129 @@ func opcode(wr *fabric.SendWR) iwarp.Opcode {
 	}
 	return iwarp.OpSend
 }
+
+// answers holds the answers that the peer's reads and atomics wait for. An answer keeps its place
+// in the ring until it is written.
+type answers struct {
+	pending  []answer // a ring as long as the read depth
+	answered uint64   // answers put into batches
+	open     bool     // the next answer is partly in batches
+	turn     bool     // the next message is an answer, not a request
+}
+
+// answer is the answer to a read or an atomic.
+type answer struct {
+	atomic  bool
+	sink    uint32 // the key or the ID in the peer's request
+	at      uint64 // the offset at the peer
+	key     uint32 // the memory that is read
+	addr, n uint64
+	sent    uint64
+	value   uint64 // the old value, for an atomic
+	end     uint64 // how many bytes have been put into batches when the answer has been put as a whole
+}
+
+// A call of answer puts the oldest answer into the batch, or as much of it as there is room for,
+// and reports whether another message may follow.
+func (l *link) answer() bool {
+	t := &l.tx
+	if t.begun || t.answered == l.heard.reads.Load() {
+		return false
+	}
+	a := &t.pending[t.answered%uint64(len(t.pending))]
+	if a.atomic {
+		t.back++
+		l.frame(&iwarp.Header{Op: iwarp.OpAtomicResponse, MSN: t.back, ID: a.sink, Value: a.value}, part{})
+		a.end = t.queued
+		t.answered++
+		return true
+	}
+	t.open = true
+	for done := false; !done; {
+		n := l.fit(iwarp.OpReadResponse, a.n-a.sent)
+		if !l.roomy() || n == 0 && a.sent < a.n {
+			return false
+		}
+		done = a.sent+uint64(n) == a.n
+		h := iwarp.Header{Op: iwarp.OpReadResponse, Last: done, Payload: n, Key: a.sink, Offset: a.at + a.sent}
+		p := part{kind: ofPeer, off: a.addr + a.sent, n: n, key: a.key}
+		if st := l.frame(&h, p); st != fabric.StatusSuccess {
+			l.qp.In.Lock()
+			l.rx.refuse(l, iwarp.FaultKey) // the memory could be accessed when the request came
+			l.rx.fail(l)
+			l.qp.In.Unlock()
+			return false
+		}
+		a.sent += uint64(n)
+	}
+	t.open = false
+	a.end = t.queued
+	t.answered++
+	return true
+}
+
+// leave sends what is due when the queue pair ends, and closes the stream to the peer once this end
+// has disconnected. It reports whether the peer has ended its stream too.
+func (l *link) leave() (done bool) {
+	t := &l.tx
+	if !t.parted {
+		t.parted = true
+		l.makeLastBatch()
+		l.linger = time.AfterFunc(partLimit, func() {
+			l.leaving.Store(true)
+			l.run()
+		})
+	}
+	for !t.empty() && !t.cut {
+		if !l.flushBatch() && !t.cut {
+			return false
+		}
+	}
+	if !t.closed && (l.leaving.Load() || t.refused || l.qp.Gone()) {
+		t.closed = true
+		l.sock.closeWrite()
+		l.linger.Stop()
+		l.linger = time.AfterFunc(lingerLimit, l.kill)
+	}
+	if !t.closed {
+		return false
+	}
+	t.tidy(l)
+	return l.eof
+}
+
+// lastFrames is the room for the frames of the last batch, in frames without payload.
+const lastFrames = 4
+
+// makeLastBatch makes the last batch. If some payload in the batch is not copied to stage, it must
+// not be sent any more, so the batch is cut off before it. Otherwise an acknowledgement and a
+// terminate message are added, if they are due.
+func (l *link) makeLastBatch() {
+	t := &l.tx
+	for i := t.first; i < len(t.parts); i++ {
+		if t.parts[i].kind != staged {
+			t.parts = t.parts[:i]
+			return
+		}
+	}
+	if t.cut {
+		return
+	}
+	if t.empty() {
+		t.borrow(l)
+	}
+	if cap(t.stage)-len(t.stage) < lastFrames*frameRoom {
+		return
+	}
+	if l.own && l.heard.executed.Load() != l.sent.executed.Load() {
+		// A receive that is posted from now on is flushed at once, so the limit stays as it is.
+		l.putControl(iwarp.ControlAck, iwarp.Counts(uint32(l.heard.executed.Load()), uint32(l.sent.limit.Load())))
+	}
+	l.qp.In.Lock()
+	n := len(l.rx.last)
+	l.qp.In.Unlock()
+	if n > 0 {
+		t.refused = true
+		l.frame(&iwarp.Header{Op: iwarp.OpTerminate, MSN: 1, Payload: n}, part{n: n})
+	}
+}

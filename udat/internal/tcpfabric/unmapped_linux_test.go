@@ -80,10 +80,10 @@ func TestClosedWindow(t *testing.T) {
 			assert.NilError(t, err)
 			return time.Duration(n) * time.Millisecond
 		}
-		windowIs := func(want window) {
+		windowIs := func(want bool) {
 			within(t, "the window does not change", func() bool {
-				is, silent := windowOf(uintptr(fd))
-				return is == want && (is == windowIdle || silent > 0)
+				data, closed, silent := undelivered(uintptr(fd))
+				return data == want && closed == want && (silent > 0) == want
 			})
 		}
 		l.inTurn(func() {
@@ -92,13 +92,13 @@ func TestClosedWindow(t *testing.T) {
 			}
 		})
 		l.unacked.Store(true)
-		windowIs(windowClosed)
+		windowIs(true)
 		assert.Equal(t, timeout(), 32*time.Second)
 		d.check(closedLimit)
 		assert.Equal(t, timeout(), time.Duration(0))
 		if reads {
 			go io.Copy(io.Discard, p.Conn)
-			windowIs(windowIdle)
+			windowIs(false)
 			d.check(0)
 			assert.Equal(t, timeout(), 32*time.Second)
 			assert.Assert(t, !l.unacked.Load())
