@@ -19,6 +19,7 @@ type binding struct {
 	goTypes map[string]string   // Go type of an enumeration, from "with the values of enum" in comments
 	makers  map[string][]string // functions that return a pointer to a type, by the name of the type
 	tests   map[string]*source  // tests and their helpers, by name
+	calls   traced              // what the tests call on the loop device
 }
 
 // source is a test or a helper of tests, with the names that it uses.
@@ -116,19 +117,32 @@ func (b *binding) constants(d *ast.GenDecl) {
 	}
 }
 
-// testOf returns a test that uses a Go name, directly or through helpers, or "" if no test does. It
-// prefers the test that has passed on the most devices, and among equals the test that uses the
-// fewest names. It ignores tests that have a note, because they provoke errors.
-func (b *binding) testOf(goName string, notes map[string]noted, seen map[string][]string) string {
+// testOf returns a test that calls a function, or "" if no test does. If tests have called the
+// function on the loop device, it is one of these, and if possible one that uses the function's Go
+// name itself. Otherwise the test uses the Go name, directly or through helpers. testOf prefers the
+// test that has passed on the most devices, and among equals the test that uses the fewest
+// functions or names. It ignores tests that have a note, because they provoke errors.
+func (b *binding) testOf(function, goName string, notes map[string]noted, seen map[string][]string) string {
 	best, least := "", 0
-	for _, name := range slices.Sorted(maps.Keys(b.tests)) {
-		n := b.uses(name, goName)
-		if _, only := notes[name]; only || n == 0 || !strings.HasPrefix(name, "Test") {
-			continue
+	callers := b.calls.tests(function)
+	for _, loose := range []bool{false, true} {
+		for _, name := range slices.Sorted(maps.Keys(b.tests)) {
+			n := b.uses(name, goName)
+			if callers != nil && slices.Contains(callers, name) && (n > 0 || loose) {
+				n = len(b.calls[name])
+			} else if callers != nil {
+				n = 0
+			}
+			if _, only := notes[name]; only || n == 0 || !strings.HasPrefix(name, "Test") {
+				continue
+			}
+			more := len(seen[name]) - len(seen[best])
+			if best == "" || more > 0 || more == 0 && n < least {
+				best, least = name, n
+			}
 		}
-		more := len(seen[name]) - len(seen[best])
-		if best == "" || more > 0 || more == 0 && n < least {
-			best, least = name, n
+		if best != "" {
+			break
 		}
 	}
 	return best

@@ -2,10 +2,12 @@
 // them: cverbs/libcalls.h, the list of functions that cverbs calls in the libraries, and
 // docs/verbs.md, the table of what cverbs binds.
 //
-//	go -C lab run ./verbs [DEVICE=FILE...]
+//	go -C lab run ./verbs [-trace] [DEVICE=FILE...]
 //
-// FILE is the output of go test -v ./cverbs on DEVICE. The command records in seen.tsv which tests
-// have passed on this device.
+// With -trace it runs the tests of cverbs on the loop device, and records in calls.tsv which
+// functions each test calls there, and in seen.tsv which tests have passed. FILE is the output of
+// go test -v ./cverbs on DEVICE. The command records in seen.tsv which tests have passed on this
+// device.
 package main
 
 import (
@@ -45,10 +47,11 @@ func readWorld() (w world, err error) {
 	if w.b, err = readBinding(filepath.Join(root(), "cverbs")); err != nil {
 		return w, err
 	}
-	w.notes, w.seen = map[string]noted{}, map[string][]string{}
+	w.notes, w.seen, w.b.calls = map[string]noted{}, map[string][]string{}, traced{}
 	return w, errors.Join(
 		readTSV("notes.tsv", 3, func(c []string) { w.notes[c[0]] = noted{c[1], c[2]} }),
-		readTSV("seen.tsv", 2, func(c []string) { w.seen[c[0]] = strings.Fields(c[1]) }))
+		readTSV("seen.tsv", 2, func(c []string) { w.seen[c[0]] = strings.Fields(c[1]) }),
+		readTSV("calls.tsv", 2, func(c []string) { w.b.calls[c[0]] = strings.Fields(c[1]) }))
 }
 
 func (w *world) rows() []row { return rows(w.d, w.b, w.notes, w.seen) }
@@ -61,6 +64,21 @@ func run(args []string) error {
 		return err
 	}
 	for _, a := range args {
+		if a == "-trace" {
+			known := map[string]bool{}
+			for _, r := range w.rows() {
+				known[r.name] = true
+			}
+			log, err := os.CreateTemp("", "verbs")
+			if err != nil {
+				return err
+			}
+			defer os.Remove(log.Name())
+			if w.b.calls, err = trace(known, log); err != nil {
+				return err
+			}
+			a = "loop0=" + log.Name()
+		}
 		device, file, ok := strings.Cut(a, "=")
 		if !ok {
 			return fmt.Errorf("%q is not DEVICE=FILE", a)
@@ -83,6 +101,7 @@ func run(args []string) error {
 	}
 	for name, text := range map[string]string{
 		"cverbs/libcalls.h": table, "docs/verbs.md": w.page(), "lab/verbs/seen.tsv": seenText(w.seen),
+		"lab/verbs/calls.tsv": w.b.calls.text(),
 	} {
 		if err := os.WriteFile(filepath.Join(root(), name), []byte(text), 0o644); err != nil {
 			return err

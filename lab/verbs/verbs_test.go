@@ -124,6 +124,7 @@ func TestProblems(t *testing.T) {
 				goNames: map[string][]string{"ibv_a": {"(*T).A", "(*T).B"}},
 				goTypes: map[string]string{"ibv_e": "E"},
 				makers:  map[string][]string{"T": {"NewT"}},
+				calls:   traced{},
 				tests: map[string]*source{
 					"TestBoth":  {"TestBoth", map[string]bool{"helper": true, "A": true, "C": true}},
 					"TestOther": {"TestOther", map[string]bool{"A": true}}, // a method of another type
@@ -152,6 +153,10 @@ func TestProblems(t *testing.T) {
 		"another test": {func(_ *declared, _ *binding, notes map[string]noted, _ map[string][]string) {
 			notes["ibv_a"] = noted{"TestC", ""}
 		}, "TestC does not call"},
+		"another test on the loop device": {func(_ *declared, b *binding, notes map[string]noted, seen map[string][]string) {
+			b.calls["TestOther"], seen["TestBoth"] = []string{"ibv_a"}, []string{"loop0"}
+			notes["ibv_a"] = noted{"TestBoth", ""}
+		}, "TestBoth does not call it on the loop device, but [TestOther] do"},
 		"no device": {func(_ *declared, _ *binding, _ map[string]noted, seen map[string][]string) {
 			delete(seen, "TestA")
 		}, "TestA has passed on no device"},
