@@ -23,6 +23,7 @@ type planFlags struct {
 	qps, depths, batches                                []int
 	repeats                                             int
 	duration, interval, stall                           time.Duration
+	forever                                             bool
 	base                                                result.Case
 }
 
@@ -38,7 +39,7 @@ func (p *planFlags) register(c *cobra.Command) {
 	addFlags(c, "What to measure: datperf runs every combination of the values of lists", func(f *pflag.FlagSet) {
 		list(f, &p.tests, "test", "t", result.Send, "`tests`", result.Tests)
 		list(f, &p.modes, "mode", "m", result.Latency, "`modes`, latency or bandwidth", result.Modes)
-		list(f, &p.layers, "layer", "l", result.UDAT, "through which `libraries`", result.Layers)
+		list(f, &p.layers, "layer", "l", result.UDAT, "through which `libraries`, or tcp (plain TCP, for comparison)", result.Layers)
 		list(f, &p.transports, "transport", "", result.RC,
 			"`transports`, reliable connections, or with cverbs also unreliable ones and datagrams", result.Transports)
 		list(f, &p.directions, "direction", "", result.Out,
@@ -50,6 +51,8 @@ func (p *planFlags) register(c *cobra.Command) {
 	addFlags(c, "How long", func(f *pflag.FlagSet) {
 		f.Int64VarP(&p.base.Iters, "iters", "n", 0, "`operations` to measure, instead of a time")
 		f.VarP((*seconds)(&p.duration), "duration", "D", "`time` to measure: 10s, 1m, or a number of seconds (default 1s)")
+		f.BoolVar(&p.forever, "forever", false,
+			"measure until interrupted (30 days at most), a line for each interval")
 		f.Int64Var(&p.base.Warmup, "warmup", d.Warmup, "`operations` before the measurement "+
 			"(default 100 for lat, one depth for bw; at most a quarter of --iters)")
 		f.IntVar(&p.repeats, "repeat", 1, "`runs` of each case")
@@ -200,6 +203,12 @@ func (p *planFlags) plan() (engine.Plan, error) {
 	if err := result.OneOf("connect", p.connect, result.Connects); err != nil {
 		return plan, &usageError{err}
 	}
+	if p.forever {
+		if p.duration > 0 || p.base.Iters > 0 || p.repeats > 1 {
+			return plan, usagef("--forever with --duration, --iters or --repeat: it never comes to their end")
+		}
+		p.duration = 30 * 24 * time.Hour
+	}
 	p.base.Connect = strings.TrimPrefix(p.connect, result.CM)
 	p.base.Duration = result.Seconds(p.duration)
 	p.base.Interval, p.base.Stall = result.Seconds(p.interval), result.Seconds(p.stall)
@@ -230,6 +239,9 @@ func (p *planFlags) plan() (engine.Plan, error) {
 			seen[*c] = true
 			plan.Cases = append(plan.Cases, *c)
 		}
+	}
+	if p.forever && len(plan.Cases) > 1 {
+		return plan, usagef("--forever: %d cases; it never comes to the second", len(plan.Cases))
 	}
 	if len(plan.Cases) > maxCases {
 		return plan, usagef("the lists multiply to %d cases, the limit is %d", len(plan.Cases), maxCases)

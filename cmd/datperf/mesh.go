@@ -52,7 +52,7 @@ func (a *app) mesh() *cobra.Command {
 		cobra.FixedCompletions(result.Patterns, cobra.ShellCompDirectiveNoFileComp))
 	p.register(c)
 	out.registerMesh(c)
-	for _, name := range []string{"repeat", "interval"} { // a mesh supports neither
+	for _, name := range []string{"repeat", "interval", "forever"} { // a mesh supports neither
 		_ = c.Flags().MarkHidden(name)
 	}
 	c.RunE = func(_ *cobra.Command, args []string) error {

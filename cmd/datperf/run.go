@@ -31,7 +31,7 @@ func (a *app) measure(c *cobra.Command, run runPlan) *cobra.Command {
 	p.register(c)
 	out.register(c)
 	c.RunE = func(_ *cobra.Command, args []string) error {
-		out.intervals = c.Flags().Changed("interval")
+		out.intervals = c.Flags().Changed("interval") || p.forever
 		if err := checkKnobs(c.Flags()); err != nil {
 			return err
 		}

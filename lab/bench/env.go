@@ -1,17 +1,28 @@
 package main
 
 import (
+	"fmt"
+	"math"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 
-	"github.com/godat/godat/internal/perf/engine"
+	"github.com/godat/godat/internal/hostmem"
 )
 
 // machine returns facts about the machine, and the versions of the packages that godat is compared
 // with.
 func machine() map[string]string {
-	facts := engine.Machine()
+	kernel, _, _ := strings.Cut(afterColon("/proc/sys/kernel/osrelease", ""), "-") // without the distribution's suffix
+	memory := "unknown"
+	if n := hostmem.Limit(); n < math.MaxUint64 {
+		memory = fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	}
+	facts := map[string]string{
+		"processors": fmt.Sprintf("%d, %s", runtime.NumCPU(), afterColon("/proc/cpuinfo", "model name")),
+		"kernel":     kernel, "Go": runtime.Version(), "memory": memory,
+	}
 	for _, p := range []string{"libibverbs1", "perftest", "rdmacm-utils", "dapl2-utils", "libfabric-bin"} {
 		out, err := exec.Command("dpkg-query", "-W", "-f", "${Version}", p).Output()
 		if v := strings.TrimSpace(string(out)); err == nil && v != "" {
@@ -22,6 +33,18 @@ func machine() map[string]string {
 		facts["TCP's congestion control"] = strings.TrimSpace(string(data))
 	}
 	return facts
+}
+
+// afterColon returns what comes after the colon in the first line of a file that begins with the
+// key, or the whole first line if the key is empty.
+func afterColon(file, key string) string {
+	data, _ := os.ReadFile(file)
+	for line := range strings.Lines(string(data)) {
+		if value, found := strings.CutPrefix(line, key); found {
+			return strings.TrimLeft(strings.TrimSpace(value), ": \t")
+		}
+	}
+	return ""
 }
 
 // commit returns the commit of the tree, followed by -dirty if files have been changed. Files that

@@ -32,13 +32,15 @@ func compatible(plan Plan, client, server *result.Facts) error {
 func able(c *result.Case, who string, f *result.Facts) error {
 	iwarp := strings.HasPrefix(f.Detail, "iWARP")
 	knobs := map[string][]string{fabricMem: {"retry", "rnr"}, fabricTCP: {"retry", "rnr", "tos"}}[f.Fabric]
-	if iwarp {
+	if iwarp || c.Layer == result.TCP {
 		knobs = []string{"tos"}
 	}
 	if err := c.Knobs.Able(knobs, f.MTU, fmt.Sprintf("the %s's device %s", who, f.Device)); err != nil {
 		return err
 	}
 	switch {
+	case c.Layer == result.TCP:
+		return nil // of the device it uses the address only
 	case c.Layer == result.Cverbs && f.Fabric != fabricVerbs:
 		return fmt.Errorf("--layer cverbs: the %s's device %s has no verbs beneath it; use --layer udat, or a verbs device",
 			who, f.Device)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -58,9 +59,9 @@ func choose(name string, local netip.Addr) (choice, error) {
 func chooseFrom(all []udat.ProviderInfo, name string, local netip.Addr) (choice, error) {
 	if name != "" {
 		why := "it was named"
-		if name == "tcp" && local.IsValid() {
-			name, why = "tcp:"+local.Unmap().String(), fmt.Sprintf("tcp was named, and %v is the address on the way",
-				local.Unmap())
+		if one := "tcp:" + local.Unmap().String(); name == "tcp" && (local.Zone() != "" ||
+			slices.ContainsFunc(all, func(p udat.ProviderInfo) bool { return p.Name == one })) {
+			name, why = one, fmt.Sprintf("tcp was named, and %v is the address on the way", local.Unmap())
 		}
 		for _, p := range all {
 			if p.Name == name {

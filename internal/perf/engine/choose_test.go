@@ -45,6 +45,8 @@ func TestChoose(t *testing.T) {
 		{"tcp", "fe80::1%eth0", "tcp:fe80::1%eth0", "tcp:fe80::1%eth0"},
 		{"tcp", "", "tcp", "tcp"},
 		{"tcp:fd00::7", "10.0.0.1", "tcp:fd00::7", "tcp:fd00::7"},
+		{"tcp:127.0.0.2", "", "tcp:127.0.0.2", "tcp:127.0.0.2"},
+		{"tcp:fe80::1%eth0", "10.0.0.1", "tcp:fe80::1%eth0", "tcp:fe80::1%eth0"},
 	} {
 		var local netip.Addr
 		if c.local != "" {

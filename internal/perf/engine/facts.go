@@ -3,7 +3,6 @@ package engine
 import (
 	"bufio"
 	"fmt"
-	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -12,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/godat/godat/cverbs"
-	"github.com/godat/godat/internal/hostmem"
 	"github.com/godat/godat/internal/perf/counters"
 	"github.com/godat/godat/internal/perf/doctor"
 	"github.com/godat/godat/internal/perf/result"
@@ -63,19 +61,6 @@ func gatherFacts(chosen choice, version string, cpu *int) result.Facts {
 		}
 	}
 	return f
-}
-
-// Machine describes this machine: its processors, memory, kernel and Go version.
-func Machine() map[string]string {
-	kernel, _, _ := strings.Cut(firstLine("/proc/sys/kernel/osrelease"), "-") // without the suffix of the distribution
-	memory := "unknown"
-	if n := hostmem.Limit(); n < math.MaxUint64 {
-		memory = fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
-	}
-	return map[string]string{
-		"processors": fmt.Sprintf("%d, %s", runtime.NumCPU(), cpuModel()), "kernel": kernel, "Go": runtime.Version(),
-		"memory": memory,
-	}
 }
 
 func deviceFacts(f *result.Facts, chosen *choice) {

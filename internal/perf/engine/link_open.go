@@ -10,9 +10,12 @@ import (
 func openLink(c *result.Case, lay layout, chosen choice) (link, error) {
 	var l link
 	var err error
-	if c.Layer == result.Cverbs {
+	switch c.Layer {
+	case result.Cverbs:
 		l, err = openCverbs(c, lay, chosen)
-	} else {
+	case result.TCP:
+		l, err = openTCP(c, lay, chosen)
+	default:
 		l, err = openUDAT(c, lay, chosen)
 	}
 	if err != nil {

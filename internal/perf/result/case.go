@@ -14,7 +14,7 @@ import (
 type Case struct {
 	Test      string  `json:"test"`                // one of Tests
 	Mode      string  `json:"mode"`                // lat or bw
-	Layer     string  `json:"layer"`               // udat or cverbs
+	Layer     string  `json:"layer"`               // udat, cverbs, or tcp (plain TCP, to compare)
 	Transport string  `json:"transport,omitempty"` // uc or ud; empty: rc
 	Connect   string  `json:"connect,omitempty"`   // exchange; empty: cm
 	Direction string  `json:"direction"`           // who initiates: the client (out), the server (in) or both ends (both)
@@ -46,7 +46,7 @@ const (
 	Send, SendImm, Write, WriteImm, Read       = "send", "send-imm", "write", "write-imm", "read"
 	FetchAdd, CmpSwap                          = "fetch-add", "cmp-swap"
 	Latency, Bandwidth                         = "lat", "bw"
-	UDAT, Cverbs                               = "udat", "cverbs"
+	UDAT, Cverbs, TCP                          = "udat", "cverbs", "tcp"
 	RC, UC, UD                                 = "rc", "uc", "ud" // in a Case rc is empty
 	CM, Exchange                               = "cm", "exchange" // in a Case cm is empty
 	Out, In, Both                              = "out", "in", "both"
@@ -68,7 +68,7 @@ const maxCompletions = 1 << 20
 var (
 	Tests      = []string{Send, SendImm, Write, WriteImm, Read, FetchAdd, CmpSwap}
 	Modes      = []string{Latency, Bandwidth}
-	Layers     = []string{UDAT, Cverbs}
+	Layers     = []string{UDAT, Cverbs} // without TCP, which has no RDMA
 	Transports = []string{RC, UC, UD}
 	Connects   = []string{CM, Exchange}
 	Directions = []string{Out, In, Both}

@@ -1,6 +1,7 @@
 package result
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,7 +24,7 @@ func (c *Case) Validate() error {
 		flag, value string
 		of          []string
 	}{
-		{"test", c.Test, Tests}, {"mode", c.Mode, Modes}, {"layer", c.Layer, Layers},
+		{"test", c.Test, Tests}, {"mode", c.Mode, Modes}, {"layer", c.Layer, append(Layers[:len(Layers):len(Layers)], TCP)},
 		{"direction", c.Direction, Directions}, {"poll", c.Poll, Polls},
 	} {
 		if err := OneOf(e.flag, e.value, e.of); err != nil {
@@ -78,6 +79,8 @@ func (c *Case) validateTogether() error {
 	case c.Connect == Exchange && c.Layer != Cverbs:
 		return fmt.Errorf("--connect exchange with --layer %s: DAT connects by the connection manager; use --layer cverbs",
 			c.Layer)
+	case c.Layer == TCP && (c.Test != Send || c.SRQ || c.HugePages || c.Lossy() || c.Inline >= 0):
+		return errors.New("--layer tcp: plain TCP has --test send alone, no --srq, --hugepages, --inline or --transport")
 	case c.Lossy():
 		if err := c.validateLossy(); err != nil {
 			return err
