@@ -39,7 +39,8 @@ func (p *planFlags) register(c *cobra.Command) {
 	addFlags(c, "What to measure: datperf runs every combination of the values of lists", func(f *pflag.FlagSet) {
 		list(f, &p.tests, "test", "t", result.Send, "`tests`", result.Tests)
 		list(f, &p.modes, "mode", "m", result.Latency, "`modes`, latency or bandwidth", result.Modes)
-		list(f, &p.layers, "layer", "l", result.UDAT, "through which `libraries`, or tcp (plain TCP, for comparison)", result.Layers)
+		list(f, &p.layers, "layer", "l", result.UDAT, "through which `libraries`; tcp is plain TCP, to compare",
+			result.Layers)
 		list(f, &p.transports, "transport", "", result.RC,
 			"`transports`, reliable connections, or with cverbs also unreliable ones and datagrams", result.Transports)
 		list(f, &p.directions, "direction", "", result.Out,
