@@ -126,10 +126,12 @@ func (e *engine) exchange(l *link, s *softnic.Slot, payload [][]byte, n uint64) 
 		place := in.Place()
 		place[0] = place[0][l.try.moved:][:n]
 	}
+	from, to := payload, in.Place()
 	if softnic.Sinks(s.WR.Opcode) {
-		softnic.Transfer(payload, in.Place())
-	} else {
-		softnic.Transfer(in.Place(), payload)
+		from, to = to, from
+	}
+	if !softnic.Transfer(to, from) { // the memory of either end is this process's
+		return fabric.StatusLocalProt
 	}
 	if l.try.moved+n < s.Length {
 		l.try.sent = true

@@ -1,6 +1,10 @@
 package softnic
 
-import "github.com/godat/godat/udat/internal/fabric"
+import (
+	"runtime/debug"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
 
 // pieces are ranges of pinned memory that together form one end of a transfer.
 type pieces struct {
@@ -80,8 +84,20 @@ func (p *pieces) release() {
 	p.bufs, p.held = p.bufs[:0], p.held[:0]
 }
 
-// Transfer copies src to dst, which is at least as long.
-func Transfer(dst, src [][]byte) {
+// Move copies payload. It returns false if it could not copy all, because the program has unmapped
+// memory, or has made its file shorter. Without SetPanicOnFault that would end the process.
+func Move(dst, src []byte) (ok bool) {
+	defer func(was bool) {
+		if debug.SetPanicOnFault(was); !ok {
+			recover()
+		}
+	}(debug.SetPanicOnFault(true))
+	move(dst, src)
+	return true
+}
+
+// Transfer copies src to dst, which is at least as long. It returns false where Move does.
+func Transfer(dst, src [][]byte) bool {
 	var d []byte
 	for _, s := range src {
 		for len(s) > 0 {
@@ -89,8 +105,11 @@ func Transfer(dst, src [][]byte) {
 				d, dst = dst[0], dst[1:]
 			}
 			n := min(len(d), len(s))
-			Move(d[:n], s[:n])
+			if !Move(d[:n], s[:n]) {
+				return false
+			}
 			d, s = d[n:], s[n:]
 		}
 	}
+	return true
 }

@@ -4,12 +4,12 @@ package softnic
 
 const moveBlock = 4096
 
-// Move copies payload as a NIC does: the race detector does not see it. It does not use the
+// move copies payload as a NIC does: the race detector does not see it. It does not use the
 // built-in copy, because the runtime reports each copy to the detector, even in a function with
 // norace. Assignments of arrays are not reported.
 //
 //go:norace
-func Move(dst, src []byte) {
+func move(dst, src []byte) {
 	for len(src) >= moveBlock {
 		*(*[moveBlock]byte)(dst) = *(*[moveBlock]byte)(src)
 		dst, src = dst[moveBlock:], src[moveBlock:]

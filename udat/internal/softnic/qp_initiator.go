@@ -68,7 +68,9 @@ func (q *QP) GatherAhead() {
 		}
 		if src.gather(&q.dev.HW.keys, q.pd, s.SGEs, 0, s.Length, 0) {
 			s.Ahead = make([]byte, s.Length)
-			Transfer([][]byte{s.Ahead}, src.bufs)
+			if !Transfer([][]byte{s.Ahead}, src.bufs) {
+				s.Ahead = nil
+			}
 		}
 		src.release()
 	}

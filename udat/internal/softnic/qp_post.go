@@ -40,7 +40,10 @@ func (q *QP) queueSends(wrs []fabric.SendWR, sges []fabric.SGE) (int, error) {
 		if wr.Flags&fabric.Inline != 0 {
 			s.Inline = slices.Grow(s.Inline[:0], q.maxInline) // the slot keeps this memory for later requests
 			for _, sge := range list {
-				s.Inline = appendRaw(s.Inline, sge)
+				var ok bool
+				if s.Inline, ok = appendRaw(s.Inline, sge); !ok {
+					return i, Invalid(op, "the inline payload is not in memory")
+				}
 			}
 		}
 		q.sq.push()
@@ -91,16 +94,15 @@ func (q *QP) checkSend(op string, wr *fabric.SendWR, length uint64) error {
 
 // appendRaw appends a copy of the inline payload that sge describes, in the poster's goroutine. As
 // in verbs, the key is ignored.
-func appendRaw(to []byte, sge fabric.SGE) []byte {
+func appendRaw(to []byte, sge fabric.SGE) (all []byte, ok bool) {
 	if sge.Length == 0 {
-		return to
+		return to, true
 	}
 	addr := uintptr(sge.Addr)
 	src := unsafe.Slice(*(**byte)(unsafe.Pointer(&addr)), int(sge.Length))
 	n := len(to)
 	to = to[:n+len(src)]
-	Move(to[n:], src)
-	return to
+	return to, Move(to[n:], src)
 }
 
 func (q *QP) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {

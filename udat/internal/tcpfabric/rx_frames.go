@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"syscall"
 
 	"github.com/godat/godat/udat/internal/fabric"
 	"github.com/godat/godat/udat/internal/softnic"
@@ -276,8 +277,11 @@ func (x *rx) atomicAnswer(l *link, a *ask) iwarp.Fault {
 	}
 	binary.NativeEndian.PutUint64(x.word[:], x.h.Value)
 	x.one[0] = x.word[:]
-	softnic.Transfer(bufs, x.one[:])
+	ok := softnic.Transfer(bufs, x.one[:])
 	x.out.Release()
+	if !ok {
+		return x.halt(l, fabric.StatusLocalProt)
+	}
 	l.heard.answered.Add(1)
 	return fine
 }
@@ -334,7 +338,11 @@ func (x *rx) work(l *link) (got, more bool) {
 		}
 		all, err := x.read(l)
 		if err != nil {
-			if !errors.Is(err, errAgain) {
+			switch {
+			case isOf(err, syscall.EFAULT):
+				x.fault(l, x.gone(l))
+				return true, true
+			case !errors.Is(err, errAgain):
 				x.close(l, err)
 			}
 			return got, false
@@ -515,13 +523,29 @@ func (x *rx) put(l *link, n int) bool {
 		}
 		at := x.r
 		for _, b := range bufs {
-			softnic.Move(b, x.buf[at:at+len(b)])
+			ok = ok && softnic.Move(b, x.buf[at:at+len(b)])
 			at += len(b)
 		}
 		x.release()
+		if !ok {
+			x.fault(l, x.gone(l))
+			return false
+		}
 	}
 	x.r, x.left, x.off, x.bytes = x.r+n, x.left-n, x.off+uint64(n), x.bytes+n
 	return true
+}
+
+// gone returns the fault of a frame whose destination the program has unmapped.
+func (x *rx) gone(l *link) iwarp.Fault {
+	switch x.into {
+	case toAnswer:
+		return x.halt(l, fabric.StatusLocalProt)
+	case toReceive:
+		x.spoil = fabric.StatusLocalProt
+		return faultOf(x.h.Op, fabric.StatusRemoteOp)
+	}
+	return iwarp.FaultAccess
 }
 
 // place pins the destination of the next n bytes of the payload. It may fail even though the

@@ -250,10 +250,16 @@ func (l *link) frame(h *iwarp.Header, p part) (st fabric.Status) {
 		for _, b := range bufs {
 			at := len(t.stage)
 			t.stage = t.stage[:at+len(b)]
-			softnic.Move(t.stage[at:], b)
+			if !softnic.Move(t.stage[at:], b) {
+				st = fabric.StatusLocalProt
+			}
 		}
 		t.mine.Release()
 		t.theirs.Release()
+		if st != fabric.StatusSuccess {
+			t.stage = t.stage[:from]
+			return st
+		}
 	}
 	sum := uint32(0)
 	if l.crc {

@@ -51,6 +51,42 @@ func TestUnmapped(t *testing.T) {
 	}
 }
 
+// TestUnmappedPayload: payload from or to memory without pages ends its request with an error.
+// It does not end the process.
+func TestUnmappedPayload(t *testing.T) {
+	for _, c := range []struct {
+		op     fabric.Opcode
+		length int
+		want   fabric.Status
+	}{
+		{fabric.OpSend, 8, fabric.StatusLocalProt}, {fabric.OpRead, 8, fabric.StatusLocalProt},
+		{fabric.OpRead, roomSize, fabric.StatusLocalProt}, {fabric.OpWrite, 8, fabric.StatusRemoteAccess},
+		{fabric.OpWrite, roomSize, fabric.StatusRemoteAccess},
+	} {
+		v := newVictim(t)
+		i := v.joins(v.listener.Addr())
+		s := v.session()
+		s.expect(fabric.EventEstablished)
+		mem, truncate := mapped(t)
+		mr, err := v.pd.RegMR(mem, fabric.LocalWrite|fabric.RemoteWrite)
+		assert.NilError(t, err)
+		truncate()
+		wr := fabric.SendWR{Opcode: c.op, RKey: v.mr.RKey(), RemoteAddr: v.at(0)}
+		if c.op == fabric.OpWrite {
+			wr.RKey, wr.RemoteAddr = mr.RKey(), addressOf(mem)
+		} else {
+			i.mem, mr, i.mr = mem, i.mr, mr
+		}
+		i.post(wr, c.length)
+		assert.Equal(t, i.completes(1)[0], c.want, "%v, %d bytes", c.op, c.length)
+		inline := []fabric.SendWR{{Opcode: fabric.OpSend, Flags: fabric.Inline, NumSGE: 1}}
+		_, err = s.qp.PostSend(inline, []fabric.SGE{{Addr: addressOf(mem), Length: 8}})
+		assert.Assert(t, err != nil)
+		i.close()
+		assert.NilError(t, mr.Close())
+	}
+}
+
 // mapped returns the mapping of a file, and a function that truncates the file.
 func mapped(t *testing.T) (mem []byte, truncate func()) {
 	t.Helper()
