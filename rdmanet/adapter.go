@@ -87,6 +87,7 @@ type adapter struct {
 	key       adapterKey
 	users     int          // guarded by adapters.mu
 	dials     *dispatchers // dispatchers of dialed connections
+	maxRDMA   uint64       // largest number of bytes of one RDMA operation
 	immediate bool
 	atomics   bool
 	piece     uint64 // largest number of bytes of one write
@@ -125,9 +126,10 @@ func openAdapter(name string, path Path, keepAlive time.Duration) (*adapter, err
 		ia.Close(udat.CloseAbrupt)
 		return nil, err
 	}
-	a := &adapter{IA: ia, key: key, users: 1, immediate: p.Specific(udat.AttrImmediateData) == "TRUE",
-		atomics: p.Specific(udat.AttrFetchAndAdd) == "TRUE",
-		piece:   largestWrite(attr.VendorName, attr.TransportAttr), buffer: defaultBuffer,
+	a := &adapter{IA: ia, key: key, users: 1, maxRDMA: attr.MaxRDMASize,
+		atomics:   p.Specific(udat.AttrFetchAndAdd) == "TRUE",
+		immediate: p.Specific(udat.AttrImmediateData) == "TRUE",
+		piece:     min(largestWrite(attr.VendorName, attr.TransportAttr), attr.MaxRDMASize), buffer: defaultBuffer,
 		reads: min(defaultReads, attr.MaxRDMAReadPerEPIn), queue: attr.MaxEVDQLen}
 	if isTCP(name) {
 		a.buffer = tcpBuffer

@@ -119,7 +119,7 @@ func (c *Conn) growRecv() {
 	}
 	if c.in.eof { // the peer sends no more data, and after kindClosed it cannot answer kindRing
 		c.in.growth = growthOver
-		m.lmr.Free()
+		c.freeLater(m.lmr)
 		return
 	}
 	c.in.larger, c.in.growth = m, growthOffered

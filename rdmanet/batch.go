@@ -74,8 +74,8 @@ type remoteOp struct {
 // NewBatch returns an empty batch.
 func (c *Conn) NewBatch() *Batch { return &Batch{c: c} }
 
-// Len returns the number of operations. A read or write of more than 128 MiB is split into
-// operations of up to 128 MiB, and each of them counts.
+// Len returns the number of operations. A read or write of more bytes than one operation of the
+// device may have, 8 MiB on soft-RoCE, is split, and each part counts.
 func (b *Batch) Len() int { return len(b.ops) }
 
 // Read adds a read to the batch, like [Conn.ReadRemote].
@@ -96,16 +96,14 @@ func (b *Batch) CompareSwap(remote Remote, compare, swap uint64, old *uint64) {
 	b.atomic(remoteOp{kind: udat.OpCmpSwap, remote: remote.t, add: compare, swap: swap, old: old})
 }
 
-// maxRemote is the largest number of bytes of one RDMA operation; larger ones are split.
-const maxRemote = 128 << 20
-
 func (b *Batch) transfer(kind udat.OpKind, remote Remote, r *Region, at int) {
 	if err := r.check(b.c, at, remote.Len()); err != nil {
 		b.fail(err)
 		return
 	}
-	for off := uint64(0); off < remote.Len(); off += maxRemote {
-		part, _ := remote.Slice(off, min(remote.Len()-off, maxRemote))
+	most := b.c.pool.adapter.maxRDMA
+	for off := uint64(0); off < remote.Len(); off += most {
+		part, _ := remote.Slice(off, min(remote.Len()-off, most))
 		b.ops = append(b.ops, remoteOp{kind: kind, remote: part.t, region: r, at: at + int(off)})
 	}
 }

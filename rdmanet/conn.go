@@ -234,6 +234,29 @@ func (c *Conn) unpin() {
 	c.release()
 }
 
+// unlocked calls f, which may take long, without mu, for which a dispatcher with all its
+// connections may wait. mu is held.
+func (c *Conn) unlocked(f func() error) error {
+	c.pin()
+	defer c.unpin()
+	c.mu.Unlock()
+	defer c.mu.Lock()
+	return f()
+}
+
+// freeLater is like unlocked, in the background. It ends a registration.
+func (c *Conn) freeLater(l *udat.LMR) {
+	c.pin()
+	go func() {
+		freeing <- struct{}{}
+		l.Free()
+		<-freeing
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.unpin()
+	}()
+}
+
 // waiters are the calls that wait for the state of a connection to change. Conn.mu guards them.
 type waiters struct {
 	cond  sync.Cond

@@ -89,7 +89,7 @@ func (s *dispatchers) get(forceNew bool) (*dispatcher, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, d := range s.list {
-		if d.users < dispatcherConns && !d.full && !forceNew {
+		if d.users < dispatcherConns && !d.full && !forceNew && !d.over() {
 			d.users++
 			return d, nil
 		}
@@ -110,14 +110,17 @@ func (s *dispatchers) get(forceNew bool) (*dispatcher, error) {
 // put reduces the number of users of a dispatcher, and frees the dispatcher after the last user.
 func (s *dispatchers) put(d *dispatcher) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	d.full = false
-	if d.users--; d.users > 0 {
-		return
+	d.users--
+	last := d.users == 0
+	if last {
+		s.list = slices.DeleteFunc(s.list, func(other *dispatcher) bool { return other == d })
 	}
-	s.forget(d)
-	d.end()
-	d.evd.Free() // makes its Wait return
+	s.mu.Unlock()
+	if last {
+		d.end()
+		d.evd.Free() // makes its Wait return
+	}
 }
 
 // putFull is like put, for a dispatcher that had no room for the connection. The method get does
@@ -129,16 +132,18 @@ func (s *dispatchers) putFull(d *dispatcher) {
 	s.mu.Unlock()
 }
 
-// forget removes d from the list of dispatchers for new connections; mu is held.
-func (s *dispatchers) forget(d *dispatcher) {
-	s.list = slices.DeleteFunc(s.list, func(other *dispatcher) bool { return other == d })
-}
-
 func (d *dispatcher) end() {
 	d.mu.Lock()
 	d.leader = leaderOver
 	d.late.Stop()
 	d.mu.Unlock()
+}
+
+// over reports whether there will be no more events, so that no connection may be added.
+func (d *dispatcher) over() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.leader == leaderOver
 }
 
 // lead makes the caller the leader if there is none. If it returns true, the caller must call
@@ -295,9 +300,6 @@ func (d *dispatcher) dispatch(ev *udat.Event) {
 // broken ends all connections, because there will be no more events: the dispatcher has been freed,
 // or its device has failed.
 func (d *dispatcher) broken(err error) {
-	d.pool.mu.Lock()
-	d.pool.forget(d)
-	d.pool.mu.Unlock()
 	d.end()
 	d.mu.Lock()
 	all := slices.Collect(maps.Values(d.handlers))

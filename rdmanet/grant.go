@@ -53,9 +53,15 @@ func (c *Conn) grant(m *Memory, at, n int, access Access) (*Grant, error) {
 	defer c.mu.Unlock()
 	c.pin()
 	defer c.unpin()
-	err := g.bind(m.lmr.Triplet(at, n), priv&^privatePriv)
+	err := c.useError()
+	if err == nil {
+		err = c.unlocked(func() (err error) { g.window, err = c.pz.CreateRMR(); return })
+	}
+	if err == nil {
+		err = g.bind(m.lmr.Triplet(at, n), priv&^privatePriv)
+	}
 	if err != nil {
-		m.takeBack(g.window)
+		c.unlocked(func() error { return m.takeBack(g.window) })
 		return nil, err
 	}
 	g.remote = Remote{g.window.RMRTriplet()}
@@ -66,9 +72,9 @@ func (c *Conn) grant(m *Memory, at, n int, access Access) (*Grant, error) {
 	return g, nil
 }
 
-// bind creates a window, binds it to the triplet's memory, and waits until the device has bound it;
-// Conn.mu is held.
-func (g *Grant) bind(triplet udat.LMRTriplet, priv udat.MemPriv) (err error) {
+// bind binds the window to the triplet's memory, and waits until the device has bound it; Conn.mu
+// is held.
+func (g *Grant) bind(triplet udat.LMRTriplet, priv udat.MemPriv) error {
 	c := g.c
 	for {
 		if err := c.useError(); err != nil {
@@ -78,9 +84,6 @@ func (g *Grant) bind(triplet udat.LMRTriplet, priv udat.MemPriv) (err error) {
 			break
 		}
 		c.wait(&c.writable)
-	}
-	if g.window, err = c.pz.CreateRMR(); err != nil {
-		return err
 	}
 	cookie, flags := udat.Cookie(c.out.requests), c.flags(true)
 	c.count()
@@ -105,5 +108,5 @@ func (g *Grant) Revoke() error {
 		return c.opError("revoke", net.ErrClosed)
 	}
 	delete(c.grants, g)
-	return c.opError("revoke", g.memory.takeBack(g.window))
+	return c.opError("revoke", c.unlocked(func() error { return g.memory.takeBack(g.window) }))
 }

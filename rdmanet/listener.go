@@ -74,16 +74,20 @@ func (l *Listener) serve(p *point) {
 }
 
 func (l *Listener) request(r *request) {
+	var refusal []byte
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	switch {
 	case l.closed:
-		r.cr.Reject(encodeRefusal(refusedFor, refusedClosed))
+		refusal = encodeRefusal(refusedFor, refusedClosed)
 	case !l.ask(r):
 		l.stats.Refused++
-		r.cr.Reject(encodeRefusal(refusedBusy, "too many connection requests wait"))
+		refusal = encodeRefusal(refusedBusy, "too many connection requests wait")
 	default:
 		l.work()
+	}
+	l.mu.Unlock()
+	if refusal != nil { // without mu, for which the leader of a dispatcher may wait
+		r.cr.Reject(refusal)
 	}
 }
 

@@ -70,8 +70,10 @@ func (c *Conn) taken(n int) {
 func (c *Conn) gaveBack() {
 	c.in.sentAt = c.out.appended
 	c.freeRead()
-	if old := c.in.ring.shed(c.in.freed); old != nil {
-		old.Free()
+	if !c.released { // otherwise all memory is being freed
+		if old := c.in.ring.shed(c.in.freed); old != nil {
+			c.freeLater(old)
+		}
 	}
 	if c.owesCredit() {
 		c.push()

@@ -76,15 +76,13 @@ func (c *Conn) NewRegion(buf []byte, access Access) (*Region, error) {
 	if c.closed {
 		return nil, c.opError("register", net.ErrClosed)
 	}
-	c.pin() // for the duration of the registration, which takes long
-	c.mu.Unlock()
-	lmr, err := c.pool.adapter.CreateLMR(c.pz, buf, priv)
-	c.mu.Lock()
+	c.pin()
 	defer c.unpin()
+	r := &Region{c: c, buf: buf}
+	err = c.unlocked(func() (err error) { r.lmr, err = c.pool.adapter.CreateLMR(c.pz, buf, priv); return })
 	if err != nil {
 		return nil, c.opError("register", err)
 	}
-	r := &Region{c: c, lmr: lmr, buf: buf}
 	if c.regions == nil {
 		c.regions = make(map[*Region]struct{})
 	}
@@ -101,9 +99,9 @@ func (r *Region) Remote() Remote {
 	return Remote{r.lmr.RMRTriplet(0, len(r.buf))}
 }
 
-// Close ends the registration. It does not wait: while calls and batches of this end use the
-// region, the registration remains until they have ended. Later operations of the peer on the
-// region break the connection.
+// Close ends the registration. While calls and batches of this end use the region, Close does not
+// wait for them, and the registration ends after them. Later operations of the peer on the region
+// break the connection.
 func (r *Region) Close() error {
 	c := r.c
 	c.mu.Lock()
@@ -115,7 +113,11 @@ func (r *Region) Close() error {
 		return c.opError("close", net.ErrClosed)
 	}
 	r.closed = true
-	return r.drop()
+	if r.uses > 0 {
+		return nil
+	}
+	delete(c.regions, r)
+	return c.unlocked(r.lmr.Free)
 }
 
 // check returns an error unless r is a region of the connection c and its memory contains the n
@@ -142,18 +144,11 @@ func (r *Region) use() error {
 }
 
 func (r *Region) done() {
-	r.uses--
-	r.drop()
-	r.c.unpin()
-}
-
-// drop frees the region if it is closed and not in use; c.mu is held.
-func (r *Region) drop() error {
-	if !r.closed || r.uses > 0 {
-		return nil
+	if r.uses--; r.closed && r.uses == 0 {
+		delete(r.c.regions, r)
+		r.c.freeLater(r.lmr)
 	}
-	delete(r.c.regions, r)
-	return r.lmr.Free()
+	r.c.unpin()
 }
 
 var (

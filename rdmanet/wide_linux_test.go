@@ -24,7 +24,7 @@ func TestBatchParts(t *testing.T) {
 		t.Skipf("no address space: %v", err)
 	}
 	defer syscall.Munmap(buf)
-	c := &Conn{}
+	c := &Conn{pool: &dispatchers{adapter: &adapter{maxRDMA: part}}}
 	r := &Region{c: c, buf: buf}
 	const base = 1 << 40
 	for _, at := range []int{0, 1, size - 2*part} {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"syscall"
 
 	"github.com/godat/godat/udat"
@@ -24,10 +25,49 @@ type Zone struct {
 	path    Path
 	pz      *udat.PZ
 	exact   bool // a window covers only the part of the memory to which it is bound
+	shared       // by connections and memories
+}
 
-	// Guarded by adapter.mu.
-	users  int // number of connections and memories, plus one until Close
+// shared counts the users of a Zone or Memory. The last one, which may be Close, frees it.
+type shared struct {
+	mu     sync.Mutex
+	what   string
+	users  int // plus one until Close
 	closed bool
+	free   func()
+}
+
+// enter adds a user, who must call leave, or returns an error after Close.
+func (s *shared) enter() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return fmt.Errorf("the %s: %w", s.what, net.ErrClosed)
+	}
+	s.users++
+	return nil
+}
+
+func (s *shared) leave() {
+	s.mu.Lock()
+	s.users--
+	last := s.users == 0
+	s.mu.Unlock()
+	if last {
+		s.free()
+	}
+}
+
+func (s *shared) close() error {
+	s.mu.Lock()
+	closed := s.closed
+	s.closed = true
+	s.mu.Unlock()
+	if closed {
+		return fmt.Errorf("rdmanet: %s: %w", s.what, net.ErrClosed)
+	}
+	s.leave()
+	return nil
 }
 
 // NewZone creates a zone on a device. The device is a name or an address, as in [Dialer].Device,
@@ -38,7 +78,8 @@ func NewZone(device string, path Path) (*Zone, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rdmanet: zone: %w", err)
 	}
-	z := &Zone{adapter: a, path: path, users: 1}
+	z := &Zone{adapter: a, path: path, shared: shared{what: "zone", users: 1}}
+	z.free = func() { z.pz.Free(); a.close() }
 	_, attr, provider, err := a.Query()
 	z.exact = provider.Specific(udat.AttrRMRExactBounds) == "TRUE"
 	if err == nil && attr.MaxRMRs == 0 {
@@ -75,43 +116,10 @@ func (c *config) useZone(z *Zone, device string, path Path) (string, error) {
 	return name, nil
 }
 
-// enter adds a user to the zone, or returns an error if the zone is closed. The method leave
-// removes a user.
-func (z *Zone) enter() error {
-	z.adapter.mu.Lock()
-	defer z.adapter.mu.Unlock()
-	if z.closed {
-		return fmt.Errorf("the zone: %w", net.ErrClosed)
-	}
-	z.users++
-	return nil
-}
-
-func (z *Zone) leave() {
-	z.adapter.mu.Lock()
-	z.users--
-	last := z.users == 0
-	z.adapter.mu.Unlock()
-	if last {
-		z.pz.Free()
-		z.adapter.close()
-	}
-}
-
 // Close closes the zone. After that, no connection or Memory can be created in it, and a Listener
 // in it ends at the next request. The existing connections and memories remain usable, and the
 // zone's resources are freed when all of them are closed.
-func (z *Zone) Close() error {
-	z.adapter.mu.Lock()
-	closed := z.closed
-	z.closed = true
-	z.adapter.mu.Unlock()
-	if closed {
-		return fmt.Errorf("rdmanet: zone: %w", net.ErrClosed)
-	}
-	z.leave()
-	return nil
-}
+func (z *Zone) Close() error { return z.close() }
 
 // Memory is registered memory of a Zone. No peer may use it without a [Grant]. All methods are safe
 // for concurrent use.
@@ -119,10 +127,7 @@ type Memory struct {
 	zone *Zone
 	lmr  *udat.LMR
 	buf  []byte
-
-	// Guarded by adapter.mu.
-	users  int // number of grants, plus one until Close
-	closed bool
+	shared
 }
 
 // Register registers buf, which must not be empty. The caller remains the owner of buf. The memory
@@ -132,7 +137,9 @@ func (z *Zone) Register(buf []byte) (*Memory, error) {
 	if err == nil {
 		var lmr *udat.LMR
 		if lmr, err = z.adapter.CreateLMR(z.pz, buf, privatePriv); err == nil {
-			return &Memory{zone: z, lmr: lmr, buf: buf, users: 1}, nil
+			m := &Memory{zone: z, lmr: lmr, buf: buf, shared: shared{what: "memory", users: 1}}
+			m.free = func() { lmr.Free(); z.leave() }
+			return m, nil
 		}
 		z.leave()
 	}
@@ -144,38 +151,7 @@ func (m *Memory) Bytes() []byte { return m.buf }
 
 // Close closes the memory. After that, no new grants of it can be made. The existing grants remain
 // valid, and the registration ends when all of them are revoked or their connections are closed.
-func (m *Memory) Close() error {
-	m.zone.adapter.mu.Lock()
-	closed := m.closed
-	m.closed = true
-	m.zone.adapter.mu.Unlock()
-	if closed {
-		return fmt.Errorf("rdmanet: memory: %w", net.ErrClosed)
-	}
-	m.leave()
-	return nil
-}
-
-func (m *Memory) enter() error {
-	m.zone.adapter.mu.Lock()
-	defer m.zone.adapter.mu.Unlock()
-	if m.closed {
-		return fmt.Errorf("the memory: %w", net.ErrClosed)
-	}
-	m.users++
-	return nil
-}
-
-func (m *Memory) leave() {
-	m.zone.adapter.mu.Lock()
-	m.users--
-	last := m.users == 0
-	m.zone.adapter.mu.Unlock()
-	if last {
-		m.lmr.Free()
-		m.zone.leave()
-	}
-}
+func (m *Memory) Close() error { return m.close() }
 
 // takeBack ends a grant. It frees the grant's window, unless window is nil.
 func (m *Memory) takeBack(window *udat.RMR) (err error) {

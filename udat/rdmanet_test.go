@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"strings"
@@ -196,4 +197,160 @@ func breakStream(t *testing.T, client, server *rdmanet.Conn, happen func()) {
 	case <-limit:
 		t.Fatal("Close is still blocked")
 	}
+}
+
+// scripted registers a name for dev whose devices the script decorates, until the test ends.
+func scripted(t *testing.T, dev string, script *faultfabric.Script) (provider string) {
+	t.Helper()
+	provider = strings.ReplaceAll(t.Name(), "/", "-")
+	assert.NilError(t, udat.RegisterProvider(provider, dev, udat.Through(script.Wrap)))
+	t.Cleanup(func() { removeWhenClosed(t, provider) })
+	return provider
+}
+
+// TestStreamLimits: rdmanet keeps to the limits of a device that are smaller than its constants.
+// Larger reads and writes of remote memory are split.
+func TestStreamLimits(t *testing.T) {
+	onEachOutside(t, func(t *testing.T, dev string) {
+		const most = 1 << 16
+		const n = 5*most - 1
+		script := faultfabric.Script{Attr: func(a *fabric.Attr) {
+			a.MaxMessage, a.MaxReadIn, a.MaxReadOut, a.MaxCQE = most, min(a.MaxReadIn, 1), min(a.MaxReadOut, 1), 250
+		}}
+		provider := scripted(t, dev, &script)
+		l, err := (&rdmanet.ListenConfig{Device: provider}).Listen(t.Context(), "rdma", ":0")
+		assert.NilError(t, err)
+		defer l.Close()
+		client, err := (&rdmanet.Dialer{Device: provider, Timeout: patience}).Dial(t.Context(), "rdma", l.Addr().String())
+		assert.NilError(t, err)
+		defer client.Close()
+		server, err := l.(*rdmanet.Listener).AcceptConn()
+		assert.NilError(t, err)
+		defer server.Close()
+		far, err := server.NewRegion(make([]byte, n), rdmanet.PeerReads|rdmanet.PeerWrites)
+		assert.NilError(t, err)
+		near, err := client.NewRegion(make([]byte, n), 0)
+		assert.NilError(t, err)
+		rand.NewChaCha8([32]byte{2}).Read(near.Bytes())
+		want := bytes.Clone(near.Bytes())
+		b := client.NewBatch()
+		b.Write(far.Remote(), near, 0)
+		assert.Equal(t, b.Len(), 5)
+		assert.NilError(t, b.Do(t.Context()))
+		assert.Assert(t, bytes.Equal(far.Bytes(), want))
+		clear(near.Bytes())
+		b.Read(near, 0, far.Remote())
+		assert.NilError(t, b.Do(t.Context()))
+		assert.Assert(t, bytes.Equal(near.Bytes(), want))
+		go server.Write(want)
+		assert.NilError(t, client.SetReadDeadline(time.Now().Add(patience)))
+		got := make([]byte, n)
+		_, err = io.ReadFull(client, got)
+		assert.NilError(t, err)
+		assert.Assert(t, bytes.Equal(got, want))
+	})
+}
+
+// TestSlowDeregistration: while a device takes long to end a registration of one connection, the
+// other connections of the dispatcher go on.
+func TestSlowDeregistration(t *testing.T) {
+	const size = 12345 // of the registration that does not end
+	onEachOutside(t, func(t *testing.T, dev string) {
+		for name, try := range map[string]struct {
+			size int
+			zone bool
+			end  func(t *testing.T, script *faultfabric.Script, z *rdmanet.Zone, client, server *rdmanet.Conn) (then func())
+		}{
+			"region": {size: size, end: func(t *testing.T, _ *faultfabric.Script, _ *rdmanet.Zone, c, _ *rdmanet.Conn) func() {
+				r, err := c.NewRegion(make([]byte, size), 0)
+				assert.NilError(t, err)
+				go r.Close()
+				return func() {}
+			}},
+			"region of a batch": {size: size, end: func(t *testing.T, script *faultfabric.Script, _ *rdmanet.Zone,
+				c, server *rdmanet.Conn) func() {
+				far, err := server.NewRegion(make([]byte, size), rdmanet.PeerReads)
+				assert.NilError(t, err)
+				near, err := c.NewRegion(make([]byte, size), 0)
+				assert.NilError(t, err)
+				hidden := script.On(faultfabric.Poll).Drop()
+				b := c.NewBatch()
+				b.Read(near, 0, far.Remote())
+				_, err = b.Start(t.Context())
+				assert.NilError(t, err)
+				assert.NilError(t, near.Close()) // at once: the batch uses it
+				return hidden.Stop
+			}},
+			"first ring": {size: 4096, end: func(t *testing.T, _ *faultfabric.Script, _ *rdmanet.Zone,
+				c, server *rdmanet.Conn) func() {
+				go server.Write(make([]byte, 1<<20))
+				_, err := io.ReadFull(c, make([]byte, 1<<20))
+				assert.NilError(t, err)
+				return func() {}
+			}},
+			"grant": {size: size, zone: true, end: func(t *testing.T, _ *faultfabric.Script, z *rdmanet.Zone,
+				c, _ *rdmanet.Conn) func() {
+				m, err := z.Register(make([]byte, size))
+				assert.NilError(t, err)
+				g, err := c.Grant(m, 0, size, rdmanet.PeerReads)
+				assert.NilError(t, err)
+				assert.NilError(t, m.Close())
+				go g.Revoke()
+				return func() {}
+			}},
+		} {
+			t.Run(name, func(t *testing.T) {
+				var script faultfabric.Script
+				d := rdmanet.Dialer{Device: scripted(t, dev, &script), Timeout: patience}
+				if try.zone {
+					z, err := rdmanet.NewZone(d.Device, rdmanet.Path{})
+					if errors.Is(err, errors.ErrUnsupported) {
+						t.Skip(err)
+					}
+					assert.NilError(t, err)
+					defer z.Close()
+					d.Zone = z
+				}
+				l, err := (&rdmanet.ListenConfig{Device: dev}).Listen(t.Context(), "rdma", ":0")
+				assert.NilError(t, err)
+				defer l.Close()
+				var clients, servers [2]*rdmanet.Conn
+				for i := range clients {
+					clients[i], err = d.Dial(t.Context(), "rdma", l.Addr().String())
+					assert.NilError(t, err)
+					defer clients[i].Close()
+					servers[i], err = l.(*rdmanet.Listener).AcceptConn()
+					assert.NilError(t, err)
+					defer servers[i].Close()
+					assert.NilError(t, clients[i].SetDeadline(time.Now().Add(patience)))
+				}
+				entered, proceed := make(chan bool, 10), make(chan bool)
+				script.On(faultfabric.DeregMR).With(try.size).Before(func() {
+					entered <- true
+					<-proceed
+				})
+				defer close(proceed)
+				try.end(t, &script, d.Zone, clients[0], servers[0])()
+				for range 10 { // the first connection has events, too
+					for i := range servers {
+						_, err = servers[i].Write([]byte("x"))
+						assert.NilError(t, err)
+					}
+					_, err = io.ReadFull(clients[1], make([]byte, 1))
+					assert.NilError(t, err)
+				}
+				<-entered
+				for range 10 {
+					for i := range servers {
+						_, err = servers[i].Write([]byte("x"))
+						assert.NilError(t, err)
+					}
+					_, err = io.ReadFull(clients[1], make([]byte, 1))
+					assert.NilError(t, err)
+				}
+				_, err = io.ReadFull(clients[0], make([]byte, 20))
+				assert.NilError(t, err)
+			})
+		}
+	})
 }

@@ -190,8 +190,20 @@ type pd struct {
 }
 
 func (p *pd) RegMR(buf []byte, access fabric.Access) (fabric.MR, error) {
-	return create(p.d.s, RegMR, p.d, len(buf), func() (fabric.MR, error) { return p.PD.RegMR(buf, access) })
+	inner, err := create(p.d.s, RegMR, p.d, len(buf), func() (fabric.MR, error) { return p.PD.RegMR(buf, access) })
+	if err != nil {
+		return nil, err
+	}
+	return &mr{inner, p.d, len(buf)}, nil
 }
+
+type mr struct {
+	fabric.MR
+	d    *device
+	size int
+}
+
+func (m *mr) Close() error { return m.d.s.do(DeregMR, m.d, m.size, m.MR.Close) }
 
 func (p *pd) AllocMW() (fabric.MW, error) { return create(p.d.s, AllocMW, p.d, 0, p.PD.AllocMW) }
 
@@ -267,6 +279,9 @@ func (q *qp) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
 }
 
 func (q *qp) Bind(w fabric.MW, wr fabric.BindWR) (rkey uint32, err error) {
+	if r, ok := wr.MR.(*mr); ok {
+		wr.MR = r.MR
+	}
 	return create(q.d.s, Bind, q, 0, func() (uint32, error) { return q.QP.Bind(w, wr) })
 }
 

@@ -59,6 +59,7 @@ const (
 	CreateSRQ              // of the device; the depth
 	AllocPD                // of the device
 	RegMR                  // of the device; the length
+	DeregMR                // of the device; the length
 	AllocMW                // of the device
 	Close                  // of a device, PD, CQ, QP, SRQ or Conn
 	calls
@@ -66,8 +67,8 @@ const (
 
 var names = [calls]string{
 	"Poll", "Arm", "Wait", "Resize", "Limit", "PostSend", "PostRecv", "Bind", "SetError", "Connect", "Accept", "Reject",
-	"Disconnect", "ConnEvent", "Async", "Listen", "CreateCQ", "CreateQP", "CreateSRQ", "AllocPD", "RegMR", "AllocMW",
-	"Close",
+	"Disconnect", "ConnEvent", "Async", "Listen", "CreateCQ", "CreateQP", "CreateSRQ", "AllocPD", "RegMR", "DeregMR",
+	"AllocMW", "Close",
 }
 
 // String returns the name of the constant.
