@@ -73,6 +73,7 @@ type IA struct {
 	flusher   *flusher
 	poller    poller
 
+	told        sync.Once           // the log says that service points are exposed
 	unconfirmed map[*connection]*EP // accepts that the initiator has not confirmed yet
 
 	windows windowTable
@@ -96,6 +97,7 @@ type settings struct {
 	acceptWait     time.Duration // how long an accept waits for its confirmation
 	keepAlive      time.Duration // the interval of the keep-alive; 0: disabled
 	log            *slog.Logger  // nil: none
+	exposed        bool          // service points listen on all addresses of the host, without TLS
 }
 
 // PZ is a protection zone. An endpoint, and a peer through that endpoint, can use only memory in

@@ -131,6 +131,9 @@ func (ia *IA) listen(op string, port uint16, opts []ListenOption, p servicePoint
 		}
 	})
 	if err == nil {
+		if ia.exposed && ia.log != nil {
+			ia.told.Do(func() { ia.log.Info("udat: tcp listens on all addresses of this host, without TLS") })
+		}
 		return l, nil
 	}
 	bad := failAs(op, err, SubResourceMemory)

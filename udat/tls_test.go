@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
 	"strings"
@@ -234,4 +235,24 @@ func TestTLSArguments(t *testing.T) {
 	e := newEnd(t, overTLS, withTLS(new(tls.Config)))
 	_, _, err = e.ia.CreatePSPAny(e.cr, udat.PSPConsumer)
 	assert.Assert(t, err != nil && strings.Contains(err.Error(), "needs a certificate"), "%v", err)
+}
+
+// TestExposedLog: the log says once that an adapter listens on all addresses of the host without
+// TLS, and nothing else.
+func TestExposedLog(t *testing.T) {
+	noLeaks(t)
+	config := tlstest.Mutual(tlstest.Identity("a"))
+	for _, c := range []struct {
+		device string
+		opts   []udat.Option
+		want   int
+	}{{"tcp", nil, 1}, {overTLS, nil, 0}, {"tcp", []udat.Option{udat.WithTLS(config)}, 0}} {
+		var log bytes.Buffer
+		opts := append(c.opts, udat.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		e := newEnd(t, c.device, setup{opts: opts})
+		listen(t, e)
+		listen(t, e)
+		assert.Equal(t, strings.Count(log.String(), "\n"), c.want, "%s", &log)
+		assert.Equal(t, strings.Count(log.String(), "listens on all addresses of this host, without TLS"), c.want)
+	}
 }
