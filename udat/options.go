@@ -276,10 +276,9 @@ const (
 )
 
 // WithLogger sets the logger for attempts to connect. An attempt that has had no answer for 2
-// seconds is logged once; the message says what the attempt waits for. The first service point that
-// listens on all addresses of the host without TLS is logged too: on the device named tcp. Without
-// this option, or if log is nil, nothing is logged. The logger does not replace the event with the
-// outcome of the attempt; see [Event.Err].
+// seconds is logged once, with what it waits for; so is that service points listen on all addresses
+// of the host without TLS. Without this option, or if log is nil, nothing is logged. The logger
+// does not replace the event with the outcome of the attempt; see [Event.Err].
 //
 // Extension.
 func WithLogger(log *slog.Logger) Option {

@@ -47,8 +47,7 @@ func (x *liar) fuzzFrame(b []byte, queues *[iwarp.Queues]uint32) []byte {
 		*n++
 		h.MSN = *n + uint32(int8(b[2]))
 	}
-	if op == iwarp.OpReadRequest || op == iwarp.OpAtomicRequest || op >= iwarp.OpImmediate && op <= iwarp.OpAtomicResponse ||
-		op == iwarp.OpControl {
+	if op == iwarp.OpReadRequest || op == iwarp.OpControl || op >= iwarp.OpImmediate && op <= iwarp.OpAtomicResponse {
 		length = 0
 	}
 	whole := frame(h, make([]byte, length), x.crc)
@@ -73,7 +72,8 @@ func FuzzConversation(f *testing.F) {
 		return b
 	}
 	const joins = fuzzOwn | fuzzGreets
-	write, send, read := record(iwarp.OpWrite, 0, 0, 0, 0, 9, 0, 99), record(iwarp.OpSend), record(iwarp.OpReadRequest, 1)
+	write, send := record(iwarp.OpWrite, 0, 0, 0, 0, 9, 0, 99), record(iwarp.OpSend)
+	read := record(iwarp.OpReadRequest, 1)
 	answer := record(iwarp.OpReadResponse, 4, 0, 0, 0, 0, 0, 8)
 	old := record(iwarp.OpAtomicResponse, 5)
 	ack := record(iwarp.OpControl, 0, 0, 0, 0, 0, 0, 0, 2, 0, byte(iwarp.ControlAck))

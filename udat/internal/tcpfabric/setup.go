@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/netip"
 	"syscall"
@@ -149,24 +150,28 @@ func (d *Device) encrypt(ctx context.Context, tcp *net.TCPConn, active bool, lim
 	if d.Opts.TLS == nil {
 		return tcp, nil
 	}
-	var c *tls.Conn
+	under, config := &carrier{tcp, maxHandshake}, d.Opts.TLS
+	c := tls.Server(under, config)
 	if active {
-		config := d.Opts.TLS
 		if config.ServerName == "" && !config.InsecureSkipVerify {
 			config = config.Clone()
 			config.ServerName = addrOf(tcp.RemoteAddr()).Addr().WithZone("").String()
 		}
-		c = tls.Client(carrier{tcp}, config)
-	} else {
-		c = tls.Server(carrier{tcp}, d.Opts.TLS)
+		c = tls.Client(under, config)
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if err := c.HandshakeContext(ctx); err != nil {
 		return nil, fmt.Errorf("TLS with %v: %w", tcp.RemoteAddr(), err)
 	}
+	under.left = math.MaxInt
 	return c, nil
 }
+
+// maxHandshake is how many bytes of a peer's handshake are taken.
+const maxHandshake = 32 << 10
+
+var errHandshake = fmt.Errorf("the handshake has more than %d KiB: use fewer certificates", maxHandshake>>10)
 
 // canServe returns an error if a listener has no certificate to show.
 func canServe(config *tls.Config) error {

@@ -66,7 +66,7 @@ type stream interface {
 // tcpOf returns the TCP connection that carries the stream.
 func tcpOf(c stream) *net.TCPConn {
 	if over, ok := c.(interface{ NetConn() net.Conn }); ok {
-		return over.NetConn().(carrier).TCPConn
+		return over.NetConn().(*carrier).TCPConn
 	}
 	return c.(*net.TCPConn)
 }
@@ -74,10 +74,16 @@ func tcpOf(c stream) *net.TCPConn {
 // carrier is a TCP connection below TLS. Package tls takes an end of TCP's stream for one of its
 // own, though anybody between the two hosts can end TCP's stream. The end of TLS's stream comes
 // before.
-type carrier struct{ *net.TCPConn }
+type carrier struct {
+	*net.TCPConn
+	left int // bytes that the peer may still send, else the handshake fails
+}
 
-func (c carrier) Read(b []byte) (int, error) {
+func (c *carrier) Read(b []byte) (int, error) {
 	n, err := c.TCPConn.Read(b)
+	if c.left -= n; c.left < 0 {
+		return 0, errHandshake
+	}
 	if err == io.EOF {
 		err = errCut
 	}
