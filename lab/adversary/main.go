@@ -13,8 +13,10 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/signal"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/godat/godat/lab/adversary/pattern"
@@ -32,7 +34,7 @@ var (
 )
 
 // sessionsOfTarget is how many sessions a target has before another one takes its place.
-const sessionsOfTarget = 2000
+const sessionsOfTarget = 400
 
 func main() {
 	flag.Parse()
@@ -45,6 +47,14 @@ func main() {
 	if *countFlag > 0 {
 		c.same, c.left, c.end = true, *countFlag, time.Time{}
 	}
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, syscall.SIGINT, syscall.SIGTERM)
+	go func() {
+		<-interrupted
+		c.mu.Lock()
+		c.stop = true
+		c.mu.Unlock()
+	}()
 	c.run(*workers, *keepGoing)
 	fmt.Println(c.summary())
 	if len(c.findings) > 0 {
