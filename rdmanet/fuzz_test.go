@@ -59,9 +59,10 @@ func fuzzListener(f *testing.F) (l *Listener, witness func(*testing.T)) {
 	}
 }
 
-// FuzzControl has a peer that sends any messages, each of 32 bytes of the input, the last of the
-// bytes that are left. The end that receives them goes on or ends the connection with an error. It
-// reads no more bytes than its ring has, and another connection is not disturbed.
+// FuzzControl has a peer that says a whole conversation: a hello in which the bits of the first
+// input are changed, and any messages, each of 32 bytes of the second, the last of the bytes that
+// are left. The end that receives them goes on or ends the connection with an error. It reads no
+// more bytes than its ring has, and another connection is not disturbed.
 func FuzzControl(f *testing.F) {
 	messages := func(all ...control) (b []byte) {
 		for _, m := range all {
@@ -71,19 +72,34 @@ func FuzzControl(f *testing.F) {
 		return b
 	}
 	credit := control{kind: kindCredit, limit: 4096, value: 4096}
-	f.Add(messages(credit, control{kind: kindCredit, limit: 4095}))
-	f.Add(messages(credit, control{kind: kindFin, limit: 4096}))
-	f.Add(messages(control{kind: kindData, limit: 4096, value: 5}, control{kind: kindFin, limit: 4096, value: 5}))
-	f.Add(messages(control{kind: kindData, limit: 4096, value: 1<<64 - 1}))
-	f.Add(messages(control{kind: kindClose, limit: 4096}, control{kind: kindClosed, limit: 4096}))
-	f.Add(messages(control{kind: kindCredit, slots: 1<<32 - 1, limit: 1<<64 - 1}))
-	f.Add(messages(control{kind: kinds}))
-	f.Add([]byte("short"))
-	f.Add([]byte{})
+	f.Add([]byte{}, messages(credit, control{kind: kindCredit, limit: 4095}))
+	f.Add([]byte{}, messages(credit, control{kind: kindFin, limit: 4096}))
+	data, fin := control{kind: kindData, limit: 4096, value: 5}, control{kind: kindFin, limit: 4096, value: 5}
+	f.Add([]byte{}, messages(data, fin))
+	f.Add([]byte{}, messages(control{kind: kindData, limit: 4096, value: 1<<64 - 1}))
+	f.Add([]byte{}, messages(control{kind: kindClose, limit: 4096}, control{kind: kindClosed, limit: 4096}))
+	f.Add([]byte{}, messages(control{kind: kindCredit, slots: 1<<32 - 1, limit: 1<<64 - 1}))
+	f.Add([]byte{}, messages(control{kind: kinds}))
+	f.Add([]byte{}, []byte("short"))
+	f.Add([]byte{}, []byte{})
+	f.Add([]byte{1}, []byte{})
+	f.Add([]byte{0, 0, 0, 0, 0, 1}, messages(credit))
+	f.Add([]byte{0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF}, messages(credit))
+	f.Add(bytes.Repeat([]byte{0, 0, 0, 1}, 8), messages(credit))
 	l, witness := fuzzListener(f)
-	f.Fuzz(func(t *testing.T, b []byte) {
-		r, err := connectRaw(t, "mem0", addrOf(l.Addr()), hello.encode)
-		assert.NilError(t, err)
+	f.Fuzz(func(t *testing.T, flips, b []byte) {
+		r, err := connectRaw(t, "mem0", addrOf(l.Addr()), func(h hello) []byte {
+			p := h.encode()
+			for i := range min(len(p), len(flips)) {
+				p[i] ^= flips[i]
+			}
+			return p
+		})
+		if err != nil {
+			assert.Assert(t, len(flips) > 0, "%v", err)
+			witness(t)
+			return
+		}
 		r.credit() // opens the connection
 		for n := 0; n == 0 || len(b) > 0 && n < 10; n++ {
 			size := min(len(b), controlSize)
