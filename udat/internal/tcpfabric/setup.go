@@ -168,11 +168,6 @@ func (d *Device) encrypt(ctx context.Context, tcp *net.TCPConn, active bool, lim
 	return c, nil
 }
 
-// maxHandshake is how many bytes of a peer's handshake are taken.
-const maxHandshake = 32 << 10
-
-var errHandshake = fmt.Errorf("the handshake has more than %d KiB: use fewer certificates", maxHandshake>>10)
-
 // canServe returns an error if a listener has no certificate to show.
 func canServe(config *tls.Config) error {
 	if config != nil && len(config.Certificates) == 0 && config.GetCertificate == nil && config.GetConfigForClient == nil {

@@ -2,6 +2,7 @@ package tcpfabric
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -70,6 +71,11 @@ func tcpOf(c stream) *net.TCPConn {
 	}
 	return c.(*net.TCPConn)
 }
+
+// maxHandshake is how many bytes of a peer's handshake are taken.
+const maxHandshake = 32 << 10
+
+var errHandshake = fmt.Errorf("the handshake has more than %d KiB: use fewer certificates", maxHandshake>>10)
 
 // carrier is a TCP connection below TLS. Package tls takes an end of TCP's stream for one of its
 // own, though anybody between the two hosts can end TCP's stream. The end of TLS's stream comes
