@@ -167,6 +167,28 @@ func (h *holds) write(bufs [][]byte) (int, error) {
 	return n, err
 }
 
+// TestEarlyGrant: what a kept frame says counts once, also if a part of it was right before.
+func TestEarlyGrant(t *testing.T) {
+	v := newVictim(t)
+	p, s := v.joinedWith(iwarp.Hello{Window: 16})
+	l := linkOf(s.qp.(*softnic.QP))
+	s.sends([]fabric.SendWR{{Opcode: fabric.OpSend}}, []uint32{8}, func() {})
+	within(t, "nothing is asked for", func() bool { return l.sent.asks.Load() == 1 })
+	l.inTurn(func() {
+		l.wrapSocket(func(sock socket) socket {
+			return &holds{sock, func() {
+				p.write(control(3, iwarp.ControlGrant, iwarp.Counts(1, 1)), nil)
+				within(t, "the frame is not kept", l.sent.recheck.Load)
+			}}
+		})
+	})
+	p.write(control(2, iwarp.ControlAck, iwarp.Counts(0, 1)), nil)
+	assert.DeepEqual(t, s.statuses(1), []fabric.Status{fabric.StatusSuccess})
+	assert.Equal(t, l.heard.grants.Load(), uint64(1))
+	p.Close()
+	s.over()
+}
+
 // TestEarly: an acknowledgement that comes before the write that it belongs to has been counted is
 // kept, and nobody waits for the writer. When the write has been counted, it completes the request,
 // or is refused if it acknowledges more.

@@ -139,8 +139,16 @@ func (x *rx) verifyControl(l *link) iwarp.Fault {
 		if !x.wrote(l, &l.sent.asks, n) {
 			return iwarp.FaultOperation
 		}
-		defer l.heard.grants.Store(n) // after the limit, which tx compares when there is no ask under way
+		f := x.verifyControlCounts(l)
+		if f == fine {
+			l.heard.grants.Store(n) // after the limit, which tx compares when there is no ask under way
+		}
+		return f
 	}
+	return x.verifyControlCounts(l)
+}
+
+func (x *rx) verifyControlCounts(l *link) iwarp.Fault {
 	executed, limit := iwarp.ParseCounts(x.h.Value)
 	return x.verifyCounts(l, since(l.heard.acked.Load(), executed), since(l.heard.limit.Load(), limit))
 }
