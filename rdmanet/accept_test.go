@@ -114,8 +114,10 @@ func TestNoDeviceNamesTCP(t *testing.T) {
 	lc := rdmanet.ListenConfig{Logger: slog.New(slog.NewJSONHandler(&log, nil))}
 	l, err := lc.Listen(t.Context(), "rdma", "127.0.0.1:0")
 	assert.NilError(t, err)
+	defer l.Close()
 	c, err := rdmanet.Dial(t.Context(), "rdma", l.Addr().String())
 	assert.NilError(t, err)
+	defer c.Close()
 	if c.Device() != "mem0" {
 		t.Skip("this host has an RDMA device")
 	}

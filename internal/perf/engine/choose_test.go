@@ -41,7 +41,7 @@ func TestChoose(t *testing.T) {
 		{"mem0", "10.0.0.1", "mem0", "mem0"},
 		{"tcp", "fd00::7", "tcp:fd00::7", "tcp:fd00::7"},
 		{"tcp", "::ffff:10.0.0.1", "tcp:10.0.0.1", "tcp:10.0.0.1"},
-		{"tcp", "10.0.0.9", "tcp:10.0.0.9", "tcp:10.0.0.9"},
+		{"tcp", "10.0.0.9", "tcp", "tcp"},
 		{"tcp", "fe80::1%eth0", "tcp:fe80::1%eth0", "tcp:fe80::1%eth0"},
 		{"tcp", "", "tcp", "tcp"},
 		{"tcp:fd00::7", "10.0.0.1", "tcp:fd00::7", "tcp:fd00::7"},
