@@ -61,8 +61,8 @@ func TestUnreadEventsKeepLittle(t *testing.T) {
 				eventually(t, func() bool { state(t, ep); return udat.Queued(c.evd) == i+1 }, "event %d", i)
 				assert.NilError(t, ep.Free())
 			}
-			kept := (inUse() - before) / count
-			assert.Assert(t, kept < most, "%s: an unread event keeps %d bytes", name, kept)
+			// The last endpoints may still be on the stack of a goroutine that ends.
+			eventually(t, func() bool { return (inUse()-before)/count < most }, "%s: an unread event keeps too much", name)
 			for i := range count {
 				ev := next(t, c.evd)
 				context, err := udat.GetConsumerContext(ev.EP)
