@@ -167,9 +167,16 @@ func (t *tracer) region() error {
 		if err := unix.PtraceGetRegs(tid, &regs); err != nil {
 			return err
 		}
-		// The instruction syscall leaves its return address in rcx and the flags in r11.
+		// The instruction syscall leaves its return address in rcx and the flags in r11. A call of the
+		// address in rcx may leave the registers like that, too.
 		if regs.Rcx == regs.Rip && (regs.R11^regs.Eflags)&^traceFlags == 0 {
-			c.calls++
+			var before [2]byte
+			if _, err := unix.PtracePeekText(tid, uintptr(regs.Rip-2), before[:]); err != nil {
+				return err
+			}
+			if before == syscallCode {
+				c.calls++
+			}
 		}
 	}
 	if regs.Rip == mark {
@@ -187,6 +194,9 @@ func (t *tracer) region() error {
 		}
 	}
 }
+
+// syscallCode is the instruction syscall.
+var syscallCode = [2]byte{0x0f, 0x05}
 
 // traceFlags are those flags of the processor that a debugger changes.
 const traceFlags = 1<<8 | 1<<16
