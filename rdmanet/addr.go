@@ -38,11 +38,11 @@ func resolve(ctx context.Context, network, address string) ([]netip.AddrPort, er
 		return nil, err
 	}
 	if host == "" {
-		any := netip.IPv4Unspecified()
+		unspecified := netip.IPv4Unspecified()
 		if family == "6" {
-			any = netip.IPv6Unspecified()
+			unspecified = netip.IPv6Unspecified()
 		}
-		return []netip.AddrPort{netip.AddrPortFrom(any, uint16(port))}, nil
+		return []netip.AddrPort{netip.AddrPortFrom(unspecified, uint16(port))}, nil
 	}
 	list, err := net.DefaultResolver.LookupIPAddr(lookupContext(ctx), host) // LookupNetIP drops the zones
 	if err != nil {

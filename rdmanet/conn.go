@@ -305,8 +305,8 @@ func (c *Conn) wakeAll() {
 	c.wake(&c.writable)
 }
 
-// LocalAddr returns the address of this end: a *net.TCPAddr on the device "tcp"
-// and with [Dialer].TCPAddrs, and an [Addr] otherwise.
+// LocalAddr returns the address of this end: a *net.TCPAddr on the device "tcp" and with
+// [Dialer].TCPAddrs, and an [Addr] otherwise.
 func (c *Conn) LocalAddr() net.Addr { return c.local }
 
 // RemoteAddr returns the address of the peer. Its type is the same as that of LocalAddr.

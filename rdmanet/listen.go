@@ -62,9 +62,8 @@ func Listen(network, address string) (*Listener, error) {
 // by RDMA, too, as in [Dialer.Dial]. Port 0 selects a free port. If the host has several addresses,
 // Listen uses the first one of IPv4, or else the first one, like package net. The result is a
 // [*Listener], or a listener of package net if Fallback was called. The context only limits the
-// time to look up the address.
-// If the port is in use, the error wraps syscall.EADDRINUSE. If this host does not have the
-// address, the error on "tcp" wraps syscall.EADDRNOTAVAIL.
+// time to look up the address. If the port is in use, the error wraps syscall.EADDRINUSE. If this
+// host does not have the address, the error on "tcp" wraps syscall.EADDRNOTAVAIL.
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
 	l, err := lc.listen(ctx, network, address)
 	switch {

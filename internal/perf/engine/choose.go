@@ -69,7 +69,8 @@ func chooseFrom(all []udat.ProviderInfo, name string, local netip.Addr) (choice,
 			}
 		}
 		// An address that udat.Providers does not list: a link-local one, or one of 127.0.0.0/8.
-		if addr, err := netip.ParseAddr(strings.TrimPrefix(name, "tcp:")); err == nil && strings.HasPrefix(name, "tcp:") {
+		one, ok := strings.CutPrefix(name, "tcp:")
+		if addr, err := netip.ParseAddr(one); ok && err == nil {
 			text := addr.Unmap().String()
 			return byName(udat.ProviderInfo{Name: name, Fabric: fabricTCP, Active: true, Addr: text, Addrs: []string{text},
 				Detail: "RDMA over TCP (iWARP in software), one address"}, why), nil

@@ -96,7 +96,7 @@ func (cl *Client) converse(ctx context.Context, k *control, plan Plan, doc *resu
 			}
 			n++
 			doc.Incomplete = &result.Incomplete{Planned: total, Case: &c}
-			began := now()
+			began := result.Now()
 			run, err := cl.runCase(ctx, ses, c, doc, n, total, repeat+1)
 			if run.Started = began; plan.Repeats > 1 {
 				run.Repeat = repeat + 1

@@ -147,7 +147,7 @@ func TestStampsAndHistogram(t *testing.T) {
 		c := result.Default()
 		c.Direction, c.Interval = direction, result.Seconds(10*time.Millisecond)
 		c.Duration = 5 * c.Interval
-		before := now()
+		before := result.Now()
 		doc, err := measure(t, "mem0", c, c)
 		assert.NilError(t, err)
 		last := before
@@ -170,7 +170,7 @@ func TestStampsAndHistogram(t *testing.T) {
 			assert.Assert(t, l.Histogram[0].UpTo >= l.Min)
 			assert.Assert(t, len(l.Histogram) > 1 && len(l.Histogram) < 500)
 		}
-		assert.Assert(t, !last.After(now()))
+		assert.Assert(t, !last.After(result.Now()))
 	}
 }
 

@@ -24,15 +24,12 @@ type peer struct {
 // interval reports an interval of this end's loop. It drops the interval if 64 of them are unsent,
 // rather than block the loop.
 func (p *peer) interval(iv result.Interval) {
-	iv.Ended = now()
+	iv.Ended = result.Now()
 	select {
 	case p.own <- iv:
 	default:
 	}
 }
-
-// now returns the time for a document.
-func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
 // sent announces this end's number of operations on each queue pair.
 func (p *peer) sent(counts []uint64) {
@@ -98,7 +95,7 @@ func (p *peer) hear(m message) error {
 	}
 	switch {
 	case m.Kind == msgInterval && m.Interval != nil && p.client:
-		m.Interval.End, m.Interval.Ended = serverEnd, now()
+		m.Interval.End, m.Interval.Ended = serverEnd, result.Now()
 		p.see(*m.Interval)
 	case m.Kind == msgFinish:
 		p.sh.finish.Store(true)

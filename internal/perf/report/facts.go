@@ -24,13 +24,7 @@ func about(d *result.Document) (all [][2]string) {
 		}
 	}
 	end := func(f *result.Facts) string {
-		var parts []string
-		for _, s := range []string{f.Host, f.Device, f.Link, f.Detail, prefixed("Linux ", f.Kernel)} {
-			if s != "" {
-				parts = append(parts, s)
-			}
-		}
-		return strings.Join(parts, ", ")
+		return strings.Join(given(f.Host, f.Device, f.Link, f.Detail, prefixed("Linux ", f.Kernel)), ", ")
 	}
 	if d.Mesh == nil {
 		add("Client", end(&d.Client))

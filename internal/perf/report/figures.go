@@ -15,6 +15,7 @@ type pageFigure struct{ Value, What, Case string }
 // figures returns the best figures of a document: of each case the median of its runs. It ignores
 // cases with a run that was too short.
 func figures(d *result.Document) (all []pageFigure) {
+	summaries := result.Summarize(d.Runs)
 	for _, f := range []struct {
 		what, metric string
 		units        []unit
@@ -26,7 +27,7 @@ func figures(d *result.Document) (all []pageFigure) {
 		{"most bandwidth", "gbit_s", bitUnits, 1, false}, {"most messages", "ops_s", rateUnits, 1, false},
 	} {
 		var best *result.Summary
-		for _, s := range result.Summarize(d.Runs) {
+		for _, s := range summaries {
 			if s.Metric == f.metric && !s.Short && s.Median > 0 && (f.least || s.Case.Mode == result.Bandwidth) &&
 				(best == nil || f.least == (s.Median < best.Median) && s.Median != best.Median) {
 				best = &s

@@ -23,7 +23,7 @@ func NewStream(w io.Writer) *Stream { return &Stream{enc: json.NewEncoder(w)} }
 func (s *Stream) Err() error { return s.err }
 
 func (s *Stream) write(r *record) {
-	if r.Time = time.Now().UTC().Truncate(time.Millisecond); s.err == nil {
+	if r.Time = result.Now(); s.err == nil {
 		s.err = s.enc.Encode(r)
 	}
 }

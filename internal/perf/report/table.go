@@ -178,13 +178,7 @@ func Ends(w io.Writer, client, server *result.Facts) {
 	}{{"client", client}, {"server", server}} {
 		f := e.f
 		fmt.Fprint(w, fold(fmt.Sprintf("%s: %s on the %s fabric, because %s", e.who, f.Device, f.Fabric, f.Chosen), indent))
-		var about []string
-		for _, s := range []string{f.Host, f.Link, f.Detail, prefixed("firmware ", f.Firmware), prefixed("Linux ", f.Kernel),
-			f.GoVersion} {
-			if s != "" {
-				about = append(about, s)
-			}
-		}
+		about := given(f.Host, f.Link, f.Detail, prefixed("firmware ", f.Firmware), prefixed("Linux ", f.Kernel), f.GoVersion)
 		if f.MTU > 0 {
 			about = append(about, fmt.Sprintf("MTU %d", f.MTU))
 		}
@@ -202,6 +196,11 @@ func Ends(w io.Writer, client, server *result.Facts) {
 			fmt.Fprint(w, fold(indent+"warning: "+text, indent+"  "))
 		}
 	}
+}
+
+// given returns the texts that are not empty.
+func given(texts ...string) []string {
+	return slices.DeleteFunc(texts, func(s string) bool { return s == "" })
 }
 
 func prefixed(prefix, s string) string {

@@ -55,6 +55,9 @@ func NewDocument(version string) *Document {
 		Runs: []Run{}}
 }
 
+// Now returns the time for a run, an interval or an event of a document.
+func Now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
+
 // Units explains the suffixes of the document's field names.
 var Units = map[string]string{
 	"_ns":    "nanoseconds",

@@ -139,31 +139,32 @@ func (x *rx) verifyControl(l *link) iwarp.Fault {
 		if !x.wrote(l, &l.sent.asks, n) {
 			return iwarp.FaultOperation
 		}
-		f := x.verifyControlCounts(l)
+		f := x.verifyCounts(l)
 		if f == fine {
 			l.heard.grants.Store(n) // after the limit, which tx compares when there is no ask under way
 		}
 		return f
 	}
-	return x.verifyControlCounts(l)
+	return x.verifyCounts(l)
 }
 
-func (x *rx) verifyControlCounts(l *link) iwarp.Fault {
+// verifyCounts checks the counts of a control message.
+func (x *rx) verifyCounts(l *link) iwarp.Fault {
 	executed, limit := iwarp.ParseCounts(x.h.Value)
-	return x.verifyCounts(l, since(l.heard.acked.Load(), executed), since(l.heard.limit.Load(), limit))
+	return verifyTold(x, l, executed, limit)
 }
 
 // verifyWord checks what a Send says beside its message.
 func (x *rx) verifyWord(l *link) iwarp.Fault {
 	executed, limit := iwarp.ParseWord(x.h.Word)
-	return x.verifyCounts(l, since(l.heard.acked.Load(), executed), since(l.heard.limit.Load(), limit))
+	return verifyTold(x, l, executed, limit)
 }
 
-func (x *rx) verifyCounts(l *link, executed, limit uint64) iwarp.Fault {
-	if f := x.verifyExecuted(l, executed); f != fine {
+func verifyTold[T uint16 | uint32](x *rx, l *link, executed, limit T) iwarp.Fault {
+	if f := x.verifyExecuted(l, since(l.heard.acked.Load(), executed)); f != fine {
 		return f
 	}
-	return x.verifyLimit(l, limit)
+	return x.verifyLimit(l, since(l.heard.limit.Load(), limit))
 }
 
 // verifyHello: there is one hello.
