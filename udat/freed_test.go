@@ -61,7 +61,7 @@ func TestUnreadEventsKeepLittle(t *testing.T) {
 				eventually(t, func() bool { state(t, ep); return udat.Queued(c.evd) == i+1 }, "event %d", i)
 				assert.NilError(t, ep.Free())
 			}
-			// The last endpoints may still be on the stack of a goroutine that ends.
+			// At once, one or two of the last endpoints are still held. When time has passed they are not.
 			eventually(t, func() bool { return (inUse()-before)/count < most }, "%s: an unread event keeps too much", name)
 			for i := range count {
 				ev := next(t, c.evd)
