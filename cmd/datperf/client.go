@@ -54,6 +54,9 @@ func (a *app) client() *cobra.Command {
 			if control.secret != "" {
 				return nil, usagef("--secret with --peer %s: its exchange is never encrypted", *peer)
 			}
+			if cl.TLS != nil {
+				return nil, usagef("--tls-cert with --peer %s: its programs have no TLS", *peer)
+			}
 			if !c.Flags().Changed("iters") {
 				return nil, usagef("--peer %s needs --iters: both ends must have the same number of operations", *peer)
 			}

@@ -62,6 +62,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"status": status, "stranger": stranger, "get": get, "listening": listening,
+			"certificate": certificate,
 		},
 	})
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -28,6 +29,8 @@ func (a *app) measure(c *cobra.Command, run runPlan) *cobra.Command {
 			" (default: the one that reaches the server, or the first active one)")
 	gid := gidFlag(c.Flags(), "")
 	numa := numaFlag(c)
+	var over tlsFlags
+	over.register(c.Flags())
 	p.register(c)
 	out.register(c)
 	c.RunE = func(_ *cobra.Command, args []string) error {
@@ -43,7 +46,15 @@ func (a *app) measure(c *cobra.Command, run runPlan) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.runPlan(engine.Client{Device: *device, GID: gid, AnyNode: anywhere}, plan, &out, args, run)
+		host := ""
+		if c.Name() == "client" && !strings.Contains(args[0], ",") {
+			host, _, _ = engine.SplitAddress(args[0], 1)
+		}
+		config, err := over.config(host)
+		if err != nil {
+			return err
+		}
+		return a.runPlan(engine.Client{Device: *device, GID: gid, TLS: config, AnyNode: anywhere}, plan, &out, args, run)
 	}
 	return c
 }

@@ -29,6 +29,8 @@ func (a *app) server() *cobra.Command {
 	numa := numaFlag(c)
 	var control controlFlags
 	control.register(f)
+	var over tlsFlags
+	over.register(f)
 	bind := f.String("bind", "", "local `address` to listen on (default: all)")
 	cpu := f.Int("cpu", 0, "pin the measuring loops to this `processor`")
 	maxClients := f.Int("max-clients", engine.DefaultMaxClients,
@@ -53,7 +55,11 @@ func (a *app) server() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		s := &engine.Server{Device: *device, GID: gid, AnyNode: anywhere, MaxClients: *maxClients}
+		config, err := over.config("")
+		if err != nil {
+			return err
+		}
+		s := &engine.Server{Device: *device, GID: gid, TLS: config, AnyNode: anywhere, MaxClients: *maxClients}
 		if *allowMesh {
 			s.DialPeer = control.dial
 		}

@@ -13,6 +13,13 @@ func compatible(plan Plan, client, server *result.Facts) error {
 	if what, advice := doctor.Apart(client, server); what != "" {
 		return fmt.Errorf("%s; %s", what, advice)
 	}
+	if client.TLS != server.TLS {
+		with, without := "client", "server"
+		if server.TLS {
+			with, without = without, with
+		}
+		return fmt.Errorf("the %s has --tls-cert, the %s has not: both ends need it, or neither", with, without)
+	}
 	for i := range plan.Cases {
 		c := &plan.Cases[i]
 		for _, end := range []struct {
@@ -39,6 +46,8 @@ func able(c *result.Case, who string, f *result.Facts) error {
 		return err
 	}
 	switch {
+	case c.Layer == result.TCP && f.TLS:
+		return fmt.Errorf("--layer tcp: it has no TLS, and the %s has --tls-cert; use --layer udat", who)
 	case c.Layer == result.TCP:
 		return nil // of the device it uses the address only
 	case c.Layer == result.Cverbs && f.Fabric != fabricVerbs:

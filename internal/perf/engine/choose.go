@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -25,6 +26,7 @@ type choice struct {
 	open string // argument for udat.Open: the device's name, or the address (Addr) that the ends use
 	why  string
 	gid  result.Knob // entry of the GID table to use; unset: the connection manager's choice
+	tls  *tls.Config // for the connections; nil: no TLS
 	near []int       // processors of the device's NUMA node, to run the loops on; nil: any
 	far  bool        // this process may not run on any processor of that node
 }
@@ -145,6 +147,19 @@ func (c *choice) useGID(given *result.Knob) error {
 		has = append(has, strconv.Itoa(e.Index))
 	}
 	return fmt.Errorf("--gid-index %d: %s has no such GID; it has: %s", index, c.Name, strings.Join(has, ", "))
+}
+
+// useTLS makes the device's connections go over TLS, unless config is nil.
+func (c *choice) useTLS(config *tls.Config) error {
+	if config == nil {
+		return nil
+	}
+	if c.Fabric != fabricTCP {
+		return fmt.Errorf("--tls-cert: %s has no TLS; use --device tcp, or omit --tls-cert, --tls-key and --tls-ca", c.Name)
+	}
+	c.tls = config
+	c.Detail += ", TLS"
+	return nil
 }
 
 func whyNone(all []udat.ProviderInfo) string {

@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -24,6 +26,7 @@ type Client struct {
 	Device  string // device to measure from; empty: choose selects one
 	Version string
 	GID     *result.Knob    // entry of the device's GID table to use; nil: the connection manager's choice
+	TLS     *tls.Config     // for the connections that are measured; nil: none
 	CPU     *int            // processor to pin the measuring loop to; may be nil
 	AnyNode bool            // run the loops on any NUMA node, not on the device's
 	Finish  <-chan struct{} // when closed, after Watcher.Begin, the plan ends and the results so far are kept; may be nil
@@ -64,7 +67,7 @@ func (cl *Client) Run(ctx context.Context, conn net.Conn, plan Plan) (*result.Do
 func (cl *Client) converse(ctx context.Context, k *control, plan Plan, doc *result.Document) error {
 	chosen, err := choose(cl.Device, k.localAddr())
 	if err == nil {
-		err = chosen.useGID(cl.GID)
+		err = cmp.Or(chosen.useGID(cl.GID), chosen.useTLS(cl.TLS))
 	}
 	if err != nil {
 		return err

@@ -25,6 +25,7 @@ func gatherFacts(chosen choice, version string, cpu *int) result.Facts {
 		OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), GoVersion: runtime.Version(),
 		GOMAXPROCS: runtime.GOMAXPROCS(0), GODEBUG: os.Getenv("GODEBUG"), Version: version,
 		Fabric: chosen.Fabric, Device: chosen.Name, Chosen: chosen.why, Address: chosen.Addr, Detail: chosen.Detail,
+		TLS:    chosen.tls != nil,
 		Kernel: firstLine("/proc/sys/kernel/osrelease"), CPU: cpuModel(),
 		Governor: firstLine("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
 	}

@@ -54,8 +54,11 @@ func openUDAT(c *result.Case, lay layout, chosen choice) (_ *udatLink, err error
 	if c.Poll == result.Adaptive {
 		spin = adaptiveSpin
 	}
-	ia, err := udat.Open(chosen.open,
-		append(knobs(c, chosen.gid), udat.WithSpin(spin), udat.WithLogger(slog.Default()))...)
+	opts := append(knobs(c, chosen.gid), udat.WithSpin(spin), udat.WithLogger(slog.Default()))
+	if chosen.tls != nil {
+		opts = append(opts, udat.WithTLS(chosen.tls))
+	}
+	ia, err := udat.Open(chosen.open, opts...)
 	if err != nil {
 		return nil, err
 	}

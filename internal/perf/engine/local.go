@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/netip"
@@ -16,7 +17,7 @@ func Local(ctx context.Context, cl *Client, serverCPU *int, plan Plan) (*result.
 	a, b := net.Pipe()
 	chosen, err := choose(cl.Device, netip.Addr{})
 	if err == nil {
-		err = chosen.useGID(cl.GID)
+		err = cmp.Or(chosen.useGID(cl.GID), chosen.useTLS(cl.TLS))
 	}
 	if err != nil {
 		a.Close()

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -26,6 +27,7 @@ type Server struct {
 	MaxClients int
 	MaxMemory  int64
 	GID        *result.Knob // entry of the device's GID table to use; nil: the connection manager's choice
+	TLS        *tls.Config  // for the connections that are measured; nil: none
 	CPU        *int         // processor to pin the measuring loops to; may be nil
 	AnyNode    bool         // run the loops on any NUMA node, not on the device's
 	// DialPeer connects to the control port of another server. It is called when a client orders
@@ -259,7 +261,8 @@ func (s *Server) measurePeer(ctx context.Context, k *control, m *message, who st
 		return errors.New("a mesh message without a case")
 	}
 	s.log("%s: measures %s to %s", who, m.Case.Name(), m.Peer)
-	cl := Client{Device: s.Device, Version: s.Version, GID: s.GID, CPU: s.CPU, AnyNode: s.AnyNode, memory: s.memory}
+	cl := Client{Device: s.Device, Version: s.Version, GID: s.GID, TLS: s.TLS, CPU: s.CPU, AnyNode: s.AnyNode,
+		memory: s.memory}
 	run, err := carryOut(ctx, k, m, s.DialPeer, &cl)
 	if err != nil {
 		return k.send(message{Kind: msgMesh, Text: err.Error()})
@@ -293,7 +296,7 @@ func (s *Server) choose(local netip.Addr) (choice, error) {
 	}
 	c, err := choose(s.Device, local)
 	if err == nil {
-		err = c.useGID(s.GID)
+		err = cmp.Or(c.useGID(s.GID), c.useTLS(s.TLS))
 	}
 	return c, err
 }

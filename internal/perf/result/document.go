@@ -97,6 +97,7 @@ type Facts struct {
 	Chosen        string   `json:"device_chosen_because"`
 	Address       string   `json:"address,omitempty"`
 	Detail        string   `json:"detail,omitempty"`
+	TLS           bool     `json:"tls,omitempty"`  // the connections that are measured go over it
 	Link          string   `json:"link,omitempty"` // speed of the port or network interface
 	Firmware      string   `json:"firmware,omitempty"`
 	LinkLayer     string   `json:"link_layer,omitempty"`
