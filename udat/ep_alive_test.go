@@ -117,29 +117,30 @@ func expectUnpolled(t *testing.T, e *end, hidden *faultfabric.Rule) udat.Event {
 // Send that waits for a receive. Without the keep-alive a vanished peer is not noticed.
 func TestKeepAliveIdle(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		for _, waits := range []bool{false, true} {
-			interval := time.Second
-			if dev == "mem0" {
-				interval /= 10
-			}
-			a, b := pair(t, dev, setup{opts: keepAlive(interval)})
-			waits := waits && udat.DeviceAttr(a.ia).Acknowledged // iWARP: the peer ends the connection
-			if waits {
-				assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 7, 0))
-			}
-			time.Sleep(8 * interval)
-			assert.Equal(t, state(t, a.ep), udat.EPConnected)
-			assert.Equal(t, state(t, b.ep), udat.EPConnected)
-			empty(t, a.request)
-			empty(t, b.request)
-			empty(t, b.recv)
-			if waits {
-				b.receive(0, 3)
-				completion(t, b.recv, 3)
-				completion(t, a.request, 7)
-			}
-			part(t, a, b, udat.CloseGraceful)
+		interval := time.Second
+		if dev == "mem0" {
+			interval /= 10
 		}
+		opts := keepAlive(interval)
+		a, b := pair(t, dev, setup{opts: opts})
+		c, d := pair(t, dev, setup{opts: opts})
+		waits := udat.DeviceAttr(c.ia).Acknowledged // iWARP: the peer ends the connection
+		if waits {
+			assert.NilError(t, c.ep.PostSend(c.iov(0, 8), 7, 0))
+		}
+		time.Sleep(8 * interval)
+		for _, e := range []*end{a, b, c, d} {
+			assert.Equal(t, state(t, e.ep), udat.EPConnected)
+			empty(t, e.request)
+			empty(t, e.recv)
+		}
+		if waits {
+			d.receive(0, 3)
+			completion(t, d.recv, 3)
+			completion(t, c.request, 7)
+		}
+		part(t, a, b, udat.CloseGraceful)
+		part(t, c, d, udat.CloseGraceful)
 	})
 	onMem(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{opts: keepAlive(0)})
