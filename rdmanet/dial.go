@@ -106,8 +106,8 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 // time. It calls the ConnectStart and ConnectDone hooks of an httptrace.ClientTrace in ctx. If the
 // peer refuses because it has too many requests, or if the device gives up waiting for an answer,
 // Dial tries again until its time is over. The error is a [*net.OpError]. It wraps
-// syscall.ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH or EMFILE, [ErrNoDevice], or the error of ctx. If
-// the time is over, it wraps context.DeadlineExceeded.
+// syscall.ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH, EMFILE or EADDRNOTAVAIL (no local port is free),
+// [ErrNoDevice], or the error of ctx. If the time is over, it wraps context.DeadlineExceeded.
 func (d *Dialer) Dial(ctx context.Context, network, address string) (*Conn, error) {
 	timeout := d.Timeout
 	if timeout <= 0 {

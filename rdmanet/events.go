@@ -105,8 +105,11 @@ func (c events) disconnected(ev *udat.Event) {
 			errno = syscall.ETIMEDOUT
 		}
 	}
-	if errors.Is(cause, syscall.EMFILE) { // the limit is this host's: the device tcp opens a socket for each connection
-		errno = syscall.EMFILE
+	for _, own := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS,
+		syscall.EADDRNOTAVAIL} {
+		if errors.Is(cause, own) { // a limit of this host: the device tcp needs a socket and a port for each connection
+			errno = own
+		}
 	}
 	err := withErrno(cause, errno)
 	if why, busy := decodeRefusal(ev.PrivateData()); ev.Number == udat.EventConnectionPeerRejected && why != "" {

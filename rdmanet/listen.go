@@ -180,7 +180,7 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (l 
 // listenError adds the errno that package net would return.
 func listenError(err error) error {
 	switch {
-	case errors.Is(err, udat.ErrConnQualInUse):
+	case errors.Is(err, udat.ErrConnQualInUse), errors.Is(err, syscall.EADDRINUSE):
 		return withErrno(err, syscall.EADDRINUSE)
 	case errors.Is(err, udat.ErrConnQualUnavailable):
 		return withErrno(err, syscall.EACCES)

@@ -377,7 +377,8 @@ func (ep *EP) whyNot(c *connection, event EventNumber, ev fabric.ConnEvent) erro
 	}
 	remote, after := c.conn.RemoteAddr(), time.Since(c.began).Round(time.Millisecond)
 	awaits, reach := ep.awaits(c)
-	if errors.Is(ev.Err, fabric.ErrResources) || errors.Is(ev.Err, fabric.ErrAddrInvalid) {
+	if errors.Is(ev.Err, fabric.ErrResources) || errors.Is(ev.Err, fabric.ErrAddrInvalid) ||
+		errors.Is(ev.Err, fabric.ErrNoPort) {
 		reach = "" // the cause is on this host, not between the hosts
 	}
 	if reach != "" {

@@ -35,6 +35,8 @@ var (
 	ErrQueueFull     = errors.New("queue is full")
 	ErrQPState       = errors.New("queue pair is in the wrong state")
 	ErrDeviceRemoved = errors.New("device has been removed")
+	ErrNoPort        = errors.New("no local port is free: close connections, widen net.ipv4.ip_local_port_range, or, if " +
+		"closed ones are in TIME_WAIT, set net.ipv4.tcp_tw_reuse=1")
 )
 
 // Fabric is one way to reach RDMA devices: the verbs of this host, RDMA over TCP, or the fabric

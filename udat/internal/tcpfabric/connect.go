@@ -65,7 +65,7 @@ func (c *conn) attempt(ctx context.Context, private []byte) {
 // dial makes the TCP connection, and does the handshake of TLS on it if the device has TLS. If it
 // fails, it returns nil and the event to report.
 func (c *conn) dial(ctx context.Context) (stream, fabric.ConnEvent) {
-	dialer := net.Dialer{Timeout: dialLimit, Control: c.dev.control}
+	dialer := net.Dialer{Timeout: dialLimit, Control: c.dev.controlDial}
 	if c.dev.Opts.CMWait > 0 {
 		dialer.Timeout = c.dev.Opts.CMWait
 	}
@@ -98,7 +98,25 @@ func (c *conn) dial(ctx context.Context) (stream, fabric.ConnEvent) {
 	if errors.As(err, &failed) && failed.Timeout() { // ETIMEDOUT, like the other devices: another attempt may succeed
 		err = fmt.Errorf("the host does not answer: %w", syscall.ETIMEDOUT)
 	}
+	if isOf(err, syscall.EADDRNOTAVAIL, syscall.EADDRINUSE) && usable(c.dev.at, c.Remote) {
+		return nil, fabric.ConnEvent{Kind: fabric.EventUnreachable,
+			Err: fmt.Errorf("%w: %w: %w", fabric.ErrNoPort, syscall.EADDRNOTAVAIL, err)}
+	}
 	return nil, fabric.ConnEvent{Kind: fabric.EventUnreachable, Err: short(err)}
+}
+
+// usable reports whether this host has the address from, or, if that is invalid, an address from
+// which it can connect to the address to. UDP has ports of its own, and sends nothing here.
+func usable(from netip.Addr, to netip.AddrPort) bool {
+	dialer := net.Dialer{}
+	if from.IsValid() {
+		dialer.LocalAddr = net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
+	}
+	probe, err := dialer.Dial("udp", to.String())
+	if err == nil {
+		probe.Close()
+	}
+	return !isOf(err, syscall.EADDRNOTAVAIL)
 }
 
 // ask sends the request and reads the reply. The event is nil if the peer has accepted.

@@ -23,11 +23,13 @@ package tcpfabric
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/godat/godat/udat/internal/fabric"
@@ -144,11 +146,16 @@ func (f *Fabric) Open(name string, opts fabric.Options, async func(fabric.AsyncE
 		if manyHosts(at) {
 			return nil, fmt.Errorf("%q: not the address of one host: %w: %w", name, fabric.ErrAddrInvalid, fabric.ErrNoDevice)
 		}
-		probe, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(at, 0)))
-		if err != nil {
+		probe, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, 0)))
+		switch {
+		case err == nil:
+			probe.Close()
+		case isOf(err, syscall.EADDRINUSE): // no port is free, but the address is the host's
+		case errors.Is(short(err), fabric.ErrResources):
+			return nil, fmt.Errorf("%q: %w", name, short(err))
+		default:
 			return nil, fmt.Errorf("%q: %w: %w", name, short(err), fabric.ErrNoDevice)
 		}
-		probe.Close()
 	}
 	if path := opts.Path; path != (fabric.PathOptions{TOS: path.TOS}) {
 		return nil, fmt.Errorf("%w: TCP sets service level, path MTU, GID index and acknowledgement timeout itself",

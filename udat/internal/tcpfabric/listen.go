@@ -79,6 +79,8 @@ func (d *Device) Listen(port uint16, accept fabric.Filter, on func(fabric.Reques
 		switch {
 		case err == nil:
 			l.At = netip.AddrPortFrom(d.host(), addrOf(l.tcp.Addr()).Port())
+		case port == 0 && isOf(err, syscall.EADDRINUSE):
+			return fmt.Errorf("%w: %w: %w", fabric.ErrAddrInUse, fabric.ErrNoPort, syscall.EADDRINUSE)
 		case isOf(err, syscall.EADDRINUSE):
 			return fmt.Errorf("port %d: %w", port, fabric.ErrAddrInUse)
 		case isOf(err, syscall.EACCES):
@@ -112,6 +114,15 @@ func (d *Device) control(_, _ string, raw syscall.RawConn) error {
 		return nil
 	}
 	return setTOS(raw, int(*d.Opts.Path.TOS))
+}
+
+// controlDial sets what control sets, on a socket that connects, and leaves the choice of the local
+// port to connect: connections to different peers then share ports, as if no address was bound.
+func (d *Device) controlDial(network, address string, raw syscall.RawConn) error {
+	if d.at.IsValid() {
+		bindNoPort(raw)
+	}
+	return d.control(network, address, raw)
 }
 
 func (l *listener) loop() {

@@ -3,6 +3,7 @@
 package tcpfabric
 
 import (
+	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -27,4 +28,12 @@ func setTOS(raw syscall.RawConn, tos int) (err error) {
 		}
 	})
 	return err
+}
+
+// bindNoPort makes bind choose no port where the system has that (Linux): connect chooses it then.
+func bindNoPort(raw syscall.RawConn) {
+	const ipBindAddressNoPort = 24
+	if runtime.GOOS == "linux" {
+		raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, ipBindAddressNoPort, 1) })
+	}
 }

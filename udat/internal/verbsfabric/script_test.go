@@ -318,3 +318,13 @@ func TestDepthLimits(t *testing.T) {
 	assert.Equal(t, int(out), min(a.MaxReadOut, 255))
 	assert.NilError(t, r.Reject(nil, true))
 }
+
+// rdma_cm finds no free port for an id: the attempt fails with an error that says so.
+func TestNoPort(t *testing.T) {
+	looptest.Run(t, func(s *looptest.Script) {
+		s.Set(looptest.Fail("rdma_resolve_addr", 1, syscall.EADDRNOTAVAIL))
+		assert.ErrorIs(t, lifeOfConnection(t, testDevice(t)), fabric.ErrNoPort)
+		s.Set()
+		assert.NilError(t, lifeOfConnection(t, testDevice(t)))
+	})
+}

@@ -70,6 +70,8 @@ func (c *Conn) start() error {
 	switch {
 	case err == nil:
 		m.add(c)
+	case errors.Is(err, syscall.EADDRNOTAVAIL): // the device has the address src
+		c.giveUp(fmt.Errorf("%w: %w", fabric.ErrNoPort, err))
 	case errmap.Unreachable(err):
 		c.giveUp(err)
 	default:
