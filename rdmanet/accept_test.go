@@ -59,7 +59,7 @@ func TestAcceptFilterOfFallback(t *testing.T) {
 		}
 		return nil
 	}}
-	l, err := lc.Listen(t.Context(), "rdma", "127.0.0.1:0")
+	l, err := lc.ListenNet(t.Context(), "rdma", "127.0.0.1:0")
 	assert.NilError(t, err)
 	defer l.Close()
 	if _, ok := l.(*rdmanet.Listener); ok {

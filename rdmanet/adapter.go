@@ -165,6 +165,15 @@ func largestWrite(vendor string, transport []udat.NamedAttr) uint64 {
 	return maxChunk
 }
 
+// register registers memory of the program.
+func (a *adapter) register(pz *udat.PZ, buf []byte, priv udat.MemPriv) (*udat.LMR, error) {
+	l, err := a.CreateLMR(pz, buf, priv)
+	if errors.Is(err, udat.ErrInvalidParameter) {
+		err = withErrno(err, syscall.EINVAL)
+	}
+	return l, err
+}
+
 // checkAtomics returns an error if the device has no atomics.
 func (a *adapter) checkAtomics() error {
 	if !a.atomics {

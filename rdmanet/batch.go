@@ -1,6 +1,7 @@
 package rdmanet
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"syscall"
@@ -12,21 +13,21 @@ import (
 // of bytes, and the parameter off is the offset of the first byte in the region. WriteRemote
 // returns when the peer's device has acknowledged the bytes. On iWARP it returns when the local TCP
 // stack has the bytes. A later Write or message reaches the peer after the bytes, and can
-// announce them. Use a [Batch] for several operations, or to pass a context.
-func (c *Conn) WriteRemote(to Remote, from *Region, off int) error {
-	b := Batch{c: c}
+// announce them. If ctx ends, the rules of [Batch.Start] apply. Use a [Batch] for several operations.
+func (c *Conn) WriteRemote(ctx context.Context, to Remote, from *Region, off int) error {
+	b := c.NewBatch()
 	b.Write(to, from, off)
-	return c.opError("write", b.do(context.Background()))
+	return c.opError("write", b.do(ctx))
 }
 
 // ReadRemote reads bytes of the peer's memory into a region. The length of the Remote is the number
 // of bytes, and the parameter off is the offset of the first byte in the region. ReadRemote returns
 // when the bytes have arrived. The peer's program is not notified, and may change its memory at the
-// same time. Use a [Batch] for several operations, or to pass a context.
-func (c *Conn) ReadRemote(to *Region, off int, from Remote) error {
-	b := Batch{c: c}
+// same time. If ctx ends, the rules of [Batch.Start] apply. Use a [Batch] for several operations.
+func (c *Conn) ReadRemote(ctx context.Context, to *Region, off int, from Remote) error {
+	b := c.NewBatch()
 	b.Read(to, off, from)
-	return c.opError("read", b.do(context.Background()))
+	return c.opError("read", b.do(ctx))
 }
 
 // FetchAdd adds a number to a 64-bit word of the peer's memory, which remote identifies. It returns
@@ -35,7 +36,7 @@ func (c *Conn) ReadRemote(to *Region, off int, from Remote) error {
 // that is a multiple of 8, in a region with PeerAtomics, and the length of remote must be 8. On a
 // device without atomics the error is errors.ErrUnsupported.
 func (c *Conn) FetchAdd(ctx context.Context, remote Remote, add uint64) (old uint64, err error) {
-	b := Batch{c: c}
+	b := c.NewBatch()
 	b.FetchAdd(remote, add, &old)
 	err = b.do(ctx)
 	return old, c.opError("fetch and add", err)
@@ -44,7 +45,7 @@ func (c *Conn) FetchAdd(ctx context.Context, remote Remote, add uint64) (old uin
 // CompareSwap stores the value swap in the word that remote identifies, if the word equals the
 // value compare. It returns the word's old value in both cases. The rules of [Conn.FetchAdd] apply.
 func (c *Conn) CompareSwap(ctx context.Context, remote Remote, compare, swap uint64) (old uint64, err error) {
-	b := Batch{c: c}
+	b := c.NewBatch()
 	b.CompareSwap(remote, compare, swap, &old)
 	err = b.do(ctx)
 	return old, c.opError("compare and swap", err)
@@ -72,7 +73,13 @@ type remoteOp struct {
 }
 
 // NewBatch returns an empty batch.
-func (c *Conn) NewBatch() *Batch { return &Batch{c: c} }
+func (c *Conn) NewBatch() *Batch {
+	b := &Batch{c: c}
+	if !c.ok() {
+		b.err = syscall.EINVAL
+	}
+	return b
+}
 
 // Len returns the number of operations. A read or write of more bytes than one operation of the
 // device may have, 8 MiB on soft-RoCE, is split, and each part counts.
@@ -97,8 +104,11 @@ func (b *Batch) CompareSwap(remote Remote, compare, swap uint64, old *uint64) {
 }
 
 func (b *Batch) transfer(kind udat.OpKind, remote Remote, r *Region, at int) {
+	if b.err != nil {
+		return
+	}
 	if err := r.check(b.c, at, remote.Len()); err != nil {
-		b.fail(err)
+		b.err = err
 		return
 	}
 	most := b.c.pool.adapter.maxRDMA
@@ -109,25 +119,16 @@ func (b *Batch) transfer(kind udat.OpKind, remote Remote, r *Region, at int) {
 }
 
 func (b *Batch) atomic(o remoteOp) {
-	if o.remote.SegmentLength != 8 || o.remote.TargetAddress%8 != 0 {
-		b.fail(fmt.Errorf("an atomic of %d bytes at %#x, must be 8 at a multiple of 8: %w", o.remote.SegmentLength,
-			o.remote.TargetAddress, syscall.EINVAL))
-		return
-	}
-	if err := b.c.pool.adapter.checkAtomics(); err != nil {
-		b.fail(err)
-		return
-	}
-	if o.old == nil {
-		b.fail(fmt.Errorf("an atomic without a place for the old value: %w", syscall.EINVAL))
-		return
-	}
-	b.ops = append(b.ops, o)
-}
-
-func (b *Batch) fail(err error) {
-	if b.err == nil {
-		b.err = err
+	switch {
+	case b.err != nil:
+	case o.remote.SegmentLength != 8 || o.remote.TargetAddress%8 != 0:
+		b.err = fmt.Errorf("an atomic of %d bytes at %#x, must be 8 at a multiple of 8: %w", o.remote.SegmentLength,
+			o.remote.TargetAddress, syscall.EINVAL)
+	case o.old == nil:
+		b.err = fmt.Errorf("an atomic without a place for the old value: %w", syscall.EINVAL)
+	default:
+		b.err = b.c.pool.adapter.checkAtomics()
+		b.ops = append(b.ops, o)
 	}
 }
 
@@ -147,11 +148,11 @@ func (b *Batch) do(ctx context.Context) error {
 // message reaches the peer after the bytes of the batch's writes.
 //
 // The device may access the memory until [Pending.Wait] has returned. If Wait is not called, it may
-// do so until the connection has ended. When ctx ends, the write deadline passes, or the connection
-// is closed, operations in flight get 2 more seconds. If they have not ended by then, the
-// connection is broken. If Start returns an error, no operation is in flight any more. After an
-// invalid operation none has been posted. If ctx, the deadline or the connection ends while Start
-// posts, some may have been executed.
+// do so until the connection has ended. Operations in flight cannot be taken back: when ctx ends or
+// the connection is closed, they get 2 more seconds. If all end well by then, Wait returns nil.
+// Otherwise the connection is broken. The deadlines of the connection do not apply. If Start returns
+// an error, no operation is in flight any more. After an invalid operation none has been posted. If
+// ctx or the connection ends while Start posts, some may have been executed.
 func (b *Batch) Start(ctx context.Context) (*Pending, error) {
 	p, err := b.start(ctx)
 	if err != nil {
@@ -184,19 +185,8 @@ func (b *Batch) start(ctx context.Context) (*Pending, error) {
 			return nil, err
 		}
 	}
-	c.pin() // for the duration of this call
-	defer c.unpin()
-	c.pin() // until the operations have ended
 	p := &Pending{c: c, ops: ops}
-	p.watch(ctx)
-	err = p.post()
-	c.out.pending = append(c.out.pending, p)
-	c.finish()
-	if err != nil {
-		p.await()
-		return nil, err
-	}
-	return p, nil
+	return p, p.start(ctx, p.post)
 }
 
 func letGo(ops []remoteOp) {
@@ -236,6 +226,23 @@ func (p *Pending) wait() error {
 	defer c.unpin()
 	p.await()
 	return p.err
+}
+
+// start posts operations with the callback post. If it returns an error, no operation is in flight.
+// mu is held.
+func (p *Pending) start(ctx context.Context, post func() error) error {
+	c := p.c
+	c.pin() // for the duration of this call
+	defer c.unpin()
+	c.pin() // until the operations have ended
+	p.watch(ctx)
+	err := post()
+	c.out.pending = append(c.out.pending, p)
+	c.finish()
+	if err != nil {
+		p.await()
+	}
+	return err
 }
 
 // await waits until the operations have ended; mu is held.
@@ -279,6 +286,19 @@ func (p *Pending) expire(err error) {
 // stream. The stream needs 3 places to make progress.
 const keptRequests = 5
 
+// room waits until there is room for requests, and returns for how many. mu is held.
+func (p *Pending) room() (int, error) {
+	for {
+		if err := cmp.Or(p.c.useError(), p.expired); err != nil {
+			return 0, err
+		}
+		if n := p.c.freeRequests() - keptRequests; n > 0 {
+			return n, nil
+		}
+		p.c.wait(&p.c.writable)
+	}
+}
+
 // post posts all operations. It waits while there is no room for more requests. If it returns an
 // error, operations may be in flight, and the caller must wait for them. mu is held.
 func (p *Pending) post() error {
@@ -287,18 +307,11 @@ func (p *Pending) post() error {
 	ops := make([]udat.Op, min(len(p.ops), requests-keptRequests))
 	iov := make([][1]udat.LMRTriplet, len(ops))
 	for left := p.ops; len(left) > 0; {
-		err := c.useError()
-		if err == nil {
-			err = p.expired
-		}
+		n, err := p.room()
 		if err != nil {
 			return err
 		}
-		n := min(len(left), c.freeRequests()-keptRequests)
-		if n <= 0 {
-			c.wait(&c.writable)
-			continue
-		}
+		n = min(n, len(left))
 		for i, o := range left[:n] {
 			if o.region == nil {
 				iov[i][0] = c.own.Triplet(sendPlace(out.requests), wordSize)

@@ -13,7 +13,7 @@ import (
 func TestBlockedCount(t *testing.T) {
 	for _, dev := range hostileDevices() {
 		t.Run(dev, func(t *testing.T) {
-			l, err := (&ListenConfig{Device: dev}).listen(t.Context(), Network, ":0")
+			l, err := (&ListenConfig{Device: dev}).Listen(t.Context(), Network, ":0")
 			assert.NilError(t, err)
 			defer l.Close()
 			client, err := (&Dialer{Device: dev}).Dial(t.Context(), Network, l.Addr().String())

@@ -54,15 +54,15 @@ func (s *silence) inVain() {
 // After a Close that has waited without success, the next ones wait for a shorter time. The rest of
 // the data is sent after Close has returned, as the peer reads, for up to 5 minutes.
 // [Conn.SetLinger] selects other times. If the peer sends more than 16 MiB during this time and
-// reads nothing, the connection breaks. [Drain] waits until the rest is delivered, and the Logger
-// reports bytes that could not be delivered. The garbage collector does not free connections: the
+// reads nothing, the connection breaks. Before the process exits, [Drain] waits until the rest is
+// delivered; without it the rest is lost. The Logger reports bytes that could not be delivered. The
+// garbage collector does not free connections: the
 // program must close each of them.
 func (c *Conn) Close() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return c.opError("close", net.ErrClosed)
+	if err := c.enter("close"); err != nil {
+		return err
 	}
+	defer c.mu.Unlock()
 	c.closed = true
 	c.drop()
 	c.wakeAll()
@@ -129,11 +129,10 @@ func (c *Conn) starved() bool {
 // positive, Close waits up to sec seconds until they are delivered, and then discards the rest. If
 // sec is 0, Close discards all of them at once, and the peer's Read fails.
 func (c *Conn) SetLinger(sec int) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return c.opError("set", net.ErrClosed)
+	if err := c.enter("set"); err != nil {
+		return err
 	}
+	defer c.mu.Unlock()
 	l := &c.linger
 	l.limit, l.waits = time.Duration(min(int64(sec), int64(math.MaxInt64/time.Second)))*time.Second, sec > 0
 	if sec < 0 {
@@ -143,23 +142,22 @@ func (c *Conn) SetLinger(sec int) error {
 }
 
 // SetDeadline sets the read deadline and the write deadline. The zero time removes them. Deadlines
-// also apply to calls that are already blocked.
+// also apply to calls that are already blocked. They apply to the stream and to [Messages], and not
+// to the operations on remote memory, which end with their contexts.
 func (c *Conn) SetDeadline(t time.Time) error { return c.setDeadlines(t, true, true) }
 
 // SetReadDeadline sets the deadline of Read and WriteTo. See
 // [Conn.SetDeadline].
 func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadlines(t, true, false) }
 
-// SetWriteDeadline sets the deadline of Write, ReadFrom, WriteRegion, remote operations and
-// Grant. See [Conn.SetDeadline].
+// SetWriteDeadline sets the deadline of Write, ReadFrom and WriteRegion. See [Conn.SetDeadline].
 func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadlines(t, false, true) }
 
 func (c *Conn) setDeadlines(t time.Time, read, write bool) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return c.opError("set", net.ErrClosed)
+	if err := c.enter("set"); err != nil {
+		return err
 	}
+	defer c.mu.Unlock()
 	if read {
 		c.readEnd.set(&c.mu, t, func() { c.wake(&c.readable) })
 	}

@@ -1,19 +1,22 @@
 package rdmanet
 
 import (
+	"context"
 	"crypto/x509"
 	"encoding/binary"
 	"io"
 	"net"
 	"runtime"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/godat/godat/udat"
 )
 
 // Conn is a connection: a stream of bytes in each direction. [Dial] and [Listener.Accept] return
-// one. It implements [net.Conn], [io.ReaderFrom] and [io.WriterTo].
+// one. It implements [net.Conn], [io.ReaderFrom] and [io.WriterTo]. The calls of a nil *Conn and of
+// the zero Conn return syscall.EINVAL.
 type Conn struct {
 	cfg    config
 	pool   *dispatchers
@@ -288,6 +291,18 @@ func (c *Conn) waitYielding(w *waiters, yields bool) {
 	w.leads--
 }
 
+// waitContext is like waitYielding, and also returns when ctx ends.
+func (c *Conn) waitContext(ctx context.Context, w *waiters, yields bool) {
+	if ctx.Done() != nil {
+		defer context.AfterFunc(ctx, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.wake(w)
+		})()
+	}
+	c.waitYielding(w, yields)
+}
+
 // wake makes the calls that wait on w check the connection's state again; c.mu is held.
 func (c *Conn) wake(w *waiters) {
 	if w.n > 0 {
@@ -307,18 +322,54 @@ func (c *Conn) wakeAll() {
 
 // LocalAddr returns the address of this end: a *net.TCPAddr on the device "tcp" and with
 // [Dialer].TCPAddrs, and an [Addr] otherwise.
-func (c *Conn) LocalAddr() net.Addr { return c.local }
+func (c *Conn) LocalAddr() net.Addr {
+	if !c.ok() {
+		return nil
+	}
+	return c.local
+}
 
 // RemoteAddr returns the address of the peer. Its type is the same as that of LocalAddr.
-func (c *Conn) RemoteAddr() net.Addr { return c.remote }
+func (c *Conn) RemoteAddr() net.Addr {
+	if !c.ok() {
+		return nil
+	}
+	return c.remote
+}
 
 // Device returns the name by which the RDMA device was opened: a name ("rxe0", "mem0") or an
 // address.
-func (c *Conn) Device() string { return c.pool.adapter.key.name }
+func (c *Conn) Device() string {
+	if !c.ok() {
+		return ""
+	}
+	return c.pool.adapter.key.name
+}
 
 // PeerCertificates returns the certificates that the peer has shown with TLS, its own first, or nil
 // without TLS.
-func (c *Conn) PeerCertificates() []*x509.Certificate { return c.certificates }
+func (c *Conn) PeerCertificates() []*x509.Certificate {
+	if !c.ok() {
+		return nil
+	}
+	return c.certificates
+}
+
+// ok reports whether Dial or Accept has returned the connection.
+func (c *Conn) ok() bool { return c != nil && c.pool != nil }
+
+// enter locks mu. It returns an error, and does not lock, if the connection is closed or invalid.
+func (c *Conn) enter(op string) error {
+	if !c.ok() {
+		return syscall.EINVAL
+	}
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return c.opError(op, net.ErrClosed)
+	}
+	return nil
+}
 
 // opError wraps an error in a net.OpError. It returns nil and io.EOF unchanged.
 func (c *Conn) opError(op string, err error) error {

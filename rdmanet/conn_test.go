@@ -50,7 +50,7 @@ func listen(t testing.TB, dev string, lc rdmanet.ListenConfig) *rdmanet.Listener
 	l, err := lc.Listen(context.Background(), "rdma", ":0")
 	assert.NilError(t, err)
 	t.Cleanup(func() { l.Close() })
-	return l.(*rdmanet.Listener)
+	return l
 }
 
 // Settings of connections with buffers of 128 KiB on each device.

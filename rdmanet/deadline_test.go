@@ -57,7 +57,7 @@ func TestDeadlineOfTheWallClock(t *testing.T) {
 // completes, and each keeps its memory in use.
 func deafPeer(t *testing.T, dev string) (*Conn, *strangers) {
 	lc := ListenConfig{Device: dev}
-	l, err := lc.listen(t.Context(), Network, ":0")
+	l, err := lc.Listen(t.Context(), Network, ":0")
 	assert.NilError(t, err)
 	t.Cleanup(func() { l.Close() })
 	s := newStrangers(t, dev)
@@ -111,7 +111,7 @@ func TestDeadlineOfDeafPeer(t *testing.T) {
 // TestAddressesShareTheTime: if the first of several addresses does not answer, time is left for
 // the second.
 func TestAddressesShareTheTime(t *testing.T) {
-	l, err := (&ListenConfig{Device: memDevice}).listen(t.Context(), Network, ":0")
+	l, err := (&ListenConfig{Device: memDevice}).Listen(t.Context(), Network, ":0")
 	assert.NilError(t, err)
 	defer l.Close()
 	ia, err := udat.Open(memDevice)

@@ -62,7 +62,7 @@ func TestDefaults(t *testing.T) {
 	assert.Equal(t, cfg.keepAlive, 10*time.Second)
 	assert.Equal(t, cfg.log, slog.Default())
 	assert.Equal(t, dialTime, 30*time.Second)
-	l, err := (&ListenConfig{Device: memDevice}).listen(t.Context(), Network, ":0")
+	l, err := (&ListenConfig{Device: memDevice}).Listen(t.Context(), Network, ":0")
 	assert.NilError(t, err)
 	defer l.Close()
 	assert.Equal(t, l.backlog, 4096)

@@ -285,11 +285,15 @@ func (d *Dialer) dial(ctx context.Context, cfg config, device string, to netip.A
 	deadline, _ := ctx.Deadline()
 	timeout := max(time.Until(deadline), time.Millisecond)
 	timeout -= min(timeout/8, time.Second/2) // so that the event with the reason comes before ctx ends
+	early := time.Now().Add(timeout)
 	err = c.ep.Connect(to.Addr(), udat.ConnQual(to.Port()), timeout, c.hello().encode(), udat.QoSBestEffort,
 		udat.ConnectDefault)
 	if err == nil {
 		select {
 		case err = <-opened:
+			if errors.Is(err, syscall.ETIMEDOUT) && !time.Now().Before(early) {
+				<-ctx.Done()
+			}
 		case <-ctx.Done():
 			err = ctx.Err()
 		}

@@ -23,8 +23,10 @@
 // in a message. The peer can then read and write the memory with [Conn.ReadRemote] and
 // [Conn.WriteRemote], and many pieces asynchronously with a [Batch]. If the device has atomics, the
 // peer can also use [Conn.FetchAdd] and [Conn.CompareSwap] on words of the memory. The program is
-// not notified of such operations unless the peer sends a message after them. [Conn.WriteRegion]
-// writes a region to the stream without a copy.
+// not notified of such operations unless the peer sends a message after them. A [RemoteMemory] reads
+// and writes the peer's memory from slices that are not registered. [Conn.WriteRegion] writes a
+// region to the stream without a copy. Calls for remote memory end with their contexts, and
+// deadlines are for the stream.
 //
 // Connections in one [Zone] share [Memory], which is registered once. Each [Grant] of a Memory to a
 // peer has its own rights and can be revoked.
@@ -62,17 +64,23 @@
 //
 // Close does not lose data that Write has accepted, as long as the peer is alive. Close waits up to
 // half a second until the peer's device has the data. The rest is sent after Close has returned, as
-// with TCP, but only while the process runs. A process that exits right after Close must call
-// [Drain] before it exits, or [Conn.SetLinger] before Close. Close every connection and every
-// Listener, because the garbage collector does not free them. In a bubble of testing/synctest,
-// close all of them and call Drain before the bubble ends, and use no device that is also open
-// outside of the bubble.
+// with TCP, but only while the process runs: unlike with TCP, no kernel sends it after the exit, so
+// a process that exits without Close loses most of what Write has accepted. A program that writes
+// ends with
+//
+//	conn.Close()
+//	err := rdmanet.Drain(ctx)
+//
+// or calls [Conn.SetLinger] before Close. os.Exit and log.Fatal skip a deferred Close. Close every
+// connection and every Listener, because the garbage collector does not free them. In a bubble of
+// testing/synctest, close all of them and call Drain before the bubble ends, and use no device that
+// is also open outside of the bubble.
 //
 // # Errors
 //
-// An error is a [*net.OpError] that wraps the cause. The cause is os.ErrDeadlineExceeded,
-// net.ErrClosed, [ErrNoDevice], or one of syscall.ECONNREFUSED, ECONNRESET, EPIPE, ETIMEDOUT and
-// EHOSTUNREACH. If an error of package udat is the reason, that error is in the chain, too. A peer
+// An error is a [*net.OpError] that wraps the cause. The cause is os.ErrDeadlineExceeded, the error
+// of a context, net.ErrClosed, [ErrNoDevice], [ErrAccess], or one of syscall.EINVAL, ECONNREFUSED,
+// ECONNRESET, EPIPE, ETIMEDOUT and EHOSTUNREACH. If an error of package udat is the reason, that error is in the chain, too. A peer
 // that violates the protocol ends only its own connection. Sizes, credits and positions from a peer
 // are checked before they are used; the bytes of the stream are not.
 //

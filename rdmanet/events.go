@@ -52,6 +52,8 @@ func (c events) completed(ev *udat.Event) {
 	case ev.Status == udat.DTOErrFlushed: // the event that the connection has ended comes next
 	case ev.Status == udat.DTOErrTransport && ev.RawStatus == retryExceeded:
 		c.fail(c.unlessAnswered(errDeadPeer))
+	case ev.Status == udat.DTOErrRemoteAccess:
+		c.fail(c.unlessAnswered(fmt.Errorf("%w: %w", ErrAccess, syscall.ECONNRESET)))
 	case ev.Status != udat.DTOSuccess:
 		c.fail(c.unlessAnswered(fmt.Errorf("%v: %w", ev.Status, syscall.ECONNRESET)))
 	case receive && (c.state != stateDead || !c.closed):

@@ -56,7 +56,7 @@ func ExampleMessages() {
 	defer l.Close()
 	closed := make(chan bool)
 	go func() {
-		conn, err := l.(*rdmanet.Listener).AcceptConn()
+		conn, err := l.AcceptConn()
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -66,7 +66,7 @@ func ExampleMessages() {
 			log.Fatal(err)
 		}
 		name, _ := values.Remote().MarshalBinary()
-		rdmanet.NewMessages(conn).SendMsg(name)
+		rdmanet.NewMessages(conn).SendMsg(context.Background(), name)
 		<-closed
 	}()
 
@@ -78,7 +78,7 @@ func ExampleMessages() {
 	defer close(closed)
 	defer conn.Close()
 	p := make([]byte, rdmanet.RemoteSize)
-	if _, err := rdmanet.NewMessages(conn).RecvMsg(p); err != nil {
+	if _, err := rdmanet.NewMessages(conn).RecvMsg(context.Background(), p); err != nil {
 		log.Fatal(err)
 	}
 	var remote rdmanet.Remote
@@ -89,7 +89,7 @@ func ExampleMessages() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	err = conn.ReadRemote(local, 0, remote)
+	err = conn.ReadRemote(context.Background(), local, 0, remote)
 	fmt.Println(string(local.Bytes()), err)
 	// Output: a large value <nil>
 }
@@ -109,7 +109,7 @@ func ExampleBatch() {
 		log.Fatal(err)
 	}
 	defer client.Close()
-	server, err := l.(*rdmanet.Listener).AcceptConn()
+	server, err := l.AcceptConn()
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -169,12 +169,12 @@ func ExampleZone() {
 		log.Fatal(err)
 	}
 	defer client.Close()
-	server, err := l.(*rdmanet.Listener).AcceptConn()
+	server, err := l.AcceptConn()
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer server.Close()
-	grant, err := server.Grant(table, 0, 12, rdmanet.PeerReads)
+	grant, err := server.Grant(context.Background(), table, 0, 12, rdmanet.PeerReads)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -184,10 +184,10 @@ func ExampleZone() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	err = client.ReadRemote(local, 0, remote)
+	err = client.ReadRemote(context.Background(), local, 0, remote)
 	fmt.Println(string(local.Bytes()), err)
 	grant.Revoke()
-	err = client.ReadRemote(local, 0, remote)
+	err = client.ReadRemote(context.Background(), local, 0, remote)
 	fmt.Println(err != nil)
 	// Output:
 	// of the first <nil>

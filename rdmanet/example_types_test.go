@@ -29,7 +29,7 @@ func ends() (client, server *rdmanet.Conn) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	server, err = l.(*rdmanet.Listener).AcceptConn()
+	server, err = l.AcceptConn()
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func ExampleListener() {
 		log.Fatal(err)
 	}
 	defer listener.Close()
-	l := listener.(*rdmanet.Listener)
+	l := listener
 	expvar.Publish("connections", expvar.Func(func() any { return l.Stats() }))
 	l.SetDeadline(time.Now().Add(10 * time.Millisecond)) // a real program would set a second
 	_, err = l.AcceptConn()
@@ -201,10 +201,10 @@ func ExampleRegion() {
 		log.Fatal(err)
 	}
 	defer local.Close()
-	err = client.ReadRemote(local, 0, table.Remote()) // a real client gets the Remote in a message: see ExampleMessages
+	err = client.ReadRemote(context.Background(), local, 0, table.Remote()) // a real client gets the Remote in a message: see ExampleMessages
 	fmt.Println(string(local.Bytes()), err)
 	copy(local.Bytes(), "after ")
-	err = client.WriteRemote(table.Remote(), local, 0)
+	err = client.WriteRemote(context.Background(), table.Remote(), local, 0)
 	fmt.Println(string(table.Bytes()), err)
 	// Output:
 	// before <nil>
@@ -261,7 +261,7 @@ func ExampleRemote() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	err = client.ReadRemote(local, 0, part)
+	err = client.ReadRemote(context.Background(), local, 0, part)
 	fmt.Println(string(local.Bytes()), err)
 	// Output: right <nil>
 }
@@ -334,12 +334,12 @@ func ExampleGrant() {
 		log.Fatal(err)
 	}
 	defer client.Close()
-	server, err := l.(*rdmanet.Listener).AcceptConn()
+	server, err := l.AcceptConn()
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer server.Close()
-	grant, err := server.Grant(table, 1024, 512, rdmanet.PeerReads)
+	grant, err := server.Grant(context.Background(), table, 1024, 512, rdmanet.PeerReads)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -353,8 +353,8 @@ func ExampleMsgTooLongError() {
 	client, server := ends()
 	defer client.Close()
 	defer server.Close()
-	rdmanet.NewMessages(client).SendMsg([]byte("more than four bytes"))
-	_, err := rdmanet.NewMessages(server).RecvMsg(make([]byte, 4))
+	rdmanet.NewMessages(client).SendMsg(context.Background(), []byte("more than four bytes"))
+	_, err := rdmanet.NewMessages(server).RecvMsg(context.Background(), make([]byte, 4))
 	if tooLong, ok := errors.AsType[*rdmanet.MsgTooLongError](err); ok {
 		fmt.Println("the message has", tooLong.Len, "bytes")
 	}

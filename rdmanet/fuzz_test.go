@@ -42,7 +42,7 @@ func FuzzHello(f *testing.F) {
 // fuzzListener is a listener on mem0 and a connection of it that nobody attacks.
 func fuzzListener(f *testing.F) (l *Listener, witness func(*testing.T)) {
 	lc := ListenConfig{Device: "mem0"}
-	l, err := lc.listen(f.Context(), Network, ":0")
+	l, err := lc.Listen(f.Context(), Network, ":0")
 	assert.NilError(f, err)
 	f.Cleanup(func() { l.Close() })
 	a, err := (&Dialer{Device: "mem0"}).Dial(f.Context(), Network, l.Addr().String())
@@ -151,7 +151,7 @@ func FuzzMessages(f *testing.F) {
 		m := NewMessages(c)
 		buf := make([]byte, 1<<10)
 		for {
-			n, err := m.RecvMsg(buf)
+			n, err := m.RecvMsg(t.Context(), buf)
 			var long *MsgTooLongError
 			switch {
 			case err == io.EOF:

@@ -18,7 +18,7 @@ import (
 func TestGivenUpBeforeTheAnswer(t *testing.T) {
 	for status := udat.DTOErrLocalLength; status <= udat.DTOErrPartialPacket; status++ {
 		for _, answered := range []bool{false, true} {
-			l, err := (&ListenConfig{Device: memDevice}).listen(t.Context(), Network, ":0")
+			l, err := (&ListenConfig{Device: memDevice}).Listen(t.Context(), Network, ":0")
 			assert.NilError(t, err)
 			c, err := (&Dialer{Device: memDevice}).Dial(t.Context(), Network, l.Addr().String())
 			assert.NilError(t, err)

@@ -1,6 +1,8 @@
 package rdmanet
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -20,21 +22,21 @@ type Grant struct {
 
 // Grant gives the peer the right to read or write (or both) the n bytes of m that begin at the
 // offset off. The number n must be positive, and the connection and m must be in the same [Zone].
-// Grant waits until the device has bound a memory window or the write deadline has passed. A
-// connection may have any number of grants, and they may overlap. With PeerAtomics the error is
+// Grant waits until the device has bound a memory window or ctx has ended, with the rules of
+// [Batch.Start]. A connection may have any number of grants, and they may overlap. With PeerAtomics the error is
 // syscall.EINVAL, because memory windows do not support atomics. On soft-RoCE a window always
 // covers the whole memory, so a grant of a part of m fails with errors.ErrUnsupported.
-func (c *Conn) Grant(m *Memory, off, n int, access Access) (*Grant, error) {
-	g, err := c.grant(m, off, n, access)
+func (c *Conn) Grant(ctx context.Context, m *Memory, off, n int, access Access) (*Grant, error) {
+	g, err := c.grant(ctx, m, off, n, access)
 	if err != nil {
 		return nil, c.opError("grant", err)
 	}
 	return g, nil
 }
 
-func (c *Conn) grant(m *Memory, at, n int, access Access) (*Grant, error) {
+func (c *Conn) grant(ctx context.Context, m *Memory, at, n int, access Access) (*Grant, error) {
 	switch {
-	case m == nil || m.zone != c.cfg.zone:
+	case !c.ok() || m == nil || m.zone != c.cfg.zone:
 		return nil, fmt.Errorf("connection and memory are not in one Zone: %w", syscall.EINVAL)
 	case access == 0 || access&^(PeerReads|PeerWrites) != 0:
 		return nil, fmt.Errorf("access %#x, must be PeerReads, PeerWrites or both: %w", access, syscall.EINVAL)
@@ -53,12 +55,12 @@ func (c *Conn) grant(m *Memory, at, n int, access Access) (*Grant, error) {
 	defer c.mu.Unlock()
 	c.pin()
 	defer c.unpin()
-	err := c.useError()
+	err := cmp.Or(ctx.Err(), c.useError())
 	if err == nil {
 		err = c.unlocked(func() (err error) { g.window, err = c.pz.CreateRMR(); return })
 	}
 	if err == nil {
-		err = g.bind(m.lmr.Triplet(at, n), priv&^privatePriv)
+		err = g.bind(ctx, m.lmr.Triplet(at, n), priv&^privatePriv)
 	}
 	if err != nil {
 		c.unlocked(func() error { return m.takeBack(g.window) })
@@ -74,24 +76,27 @@ func (c *Conn) grant(m *Memory, at, n int, access Access) (*Grant, error) {
 
 // bind binds the window to the triplet's memory, and waits until the device has bound it; Conn.mu
 // is held.
-func (g *Grant) bind(triplet udat.LMRTriplet, priv udat.MemPriv) error {
+func (g *Grant) bind(ctx context.Context, triplet udat.LMRTriplet, priv udat.MemPriv) error {
 	c := g.c
-	for {
-		if err := c.useError(); err != nil {
+	p := &Pending{c: c}
+	err := p.start(ctx, func() error {
+		if _, err := p.room(); err != nil {
 			return err
 		}
-		if c.freeRequests() > keptRequests {
-			break
+		cookie, flags := udat.Cookie(c.out.requests), c.flags(true)
+		c.count()
+		if _, err := g.window.Bind(triplet, priv, c.ep, cookie, flags); err != nil {
+			c.fail(fmt.Errorf("%w: %w", syscall.ECONNRESET, err))
+			return c.err
 		}
-		c.wait(&c.writable)
+		p.last = c.out.requests
+		return nil
+	})
+	if err == nil {
+		p.await()
+		err = p.err
 	}
-	cookie, flags := udat.Cookie(c.out.requests), c.flags(true)
-	c.count()
-	if _, err := g.window.Bind(triplet, priv, c.ep, cookie, flags); err != nil {
-		c.fail(fmt.Errorf("%w: %w", syscall.ECONNRESET, err))
-		return c.err
-	}
-	return c.settle(c.out.requests)
+	return err
 }
 
 // Remote returns the Remote that identifies the granted memory to the peer. The program sends it to

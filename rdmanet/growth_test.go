@@ -25,7 +25,7 @@ func TestGrowthFails(t *testing.T) {
 		t.Run(buffer, func(t *testing.T) {
 			log := make(lines, 8)
 			l, err := (&ListenConfig{Device: memDevice, Logger: slog.New(slog.NewTextHandler(log, nil))}).
-				listen(t.Context(), Network, ":0")
+				Listen(t.Context(), Network, ":0")
 			assert.NilError(t, err)
 			defer l.Close()
 			d, err := (&Dialer{Device: memDevice}).Dial(t.Context(), Network, l.Addr().String())

@@ -151,7 +151,7 @@ func TestHostilePeer(t *testing.T) {
 	}
 	for _, dev := range hostileDevices() {
 		lc := ListenConfig{Device: dev}
-		l, err := lc.listen(t.Context(), Network, ":0")
+		l, err := lc.Listen(t.Context(), Network, ":0")
 		assert.NilError(t, err)
 		defer l.Close()
 		good, err := (&Dialer{Device: dev}).Dial(t.Context(), Network, l.Addr().String())
@@ -206,7 +206,7 @@ func TestHostileHello(t *testing.T) {
 	}
 	for _, dev := range hostileDevices() {
 		lc := ListenConfig{Device: dev}
-		l, err := lc.listen(t.Context(), Network, ":0")
+		l, err := lc.Listen(t.Context(), Network, ":0")
 		assert.NilError(t, err)
 		defer l.Close()
 		for name, h := range hellos {

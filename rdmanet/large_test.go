@@ -32,10 +32,10 @@ func TestLargeRemote(t *testing.T) {
 		assert.NilError(t, err)
 		own, err := client.NewRegion(here, 0)
 		assert.NilError(t, err)
-		assert.NilError(t, client.ReadRemote(own, 0, r.Remote()))
+		assert.NilError(t, client.ReadRemote(t.Context(), own, 0, r.Remote()))
 		assert.Assert(t, bytes.Equal(here, there))
 		mark(here, 7)
-		assert.NilError(t, client.WriteRemote(r.Remote(), own, 0))
+		assert.NilError(t, client.WriteRemote(t.Context(), r.Remote(), own, 0))
 		assert.Assert(t, bytes.Equal(here, there))
 	})
 }
@@ -91,8 +91,8 @@ func TestClosedRegion(t *testing.T) {
 			_, err = client.WriteRegion(r, 0, 4096)
 			assert.ErrorIs(t, err, net.ErrClosed)
 			assert.ErrorContains(t, err, "the region is closed")
-			assert.ErrorIs(t, client.ReadRemote(r, 0, far.Remote()), net.ErrClosed)
-			assert.ErrorIs(t, client.WriteRemote(far.Remote(), r, 0), net.ErrClosed)
+			assert.ErrorIs(t, client.ReadRemote(t.Context(), r, 0, far.Remote()), net.ErrClosed)
+			assert.ErrorIs(t, client.WriteRemote(t.Context(), far.Remote(), r, 0), net.ErrClosed)
 		}
 		_, err = client.Write([]byte("x"))
 		assert.NilError(t, err)
@@ -115,7 +115,7 @@ func TestMessageCutShort(t *testing.T) {
 			m := rdmanet.NewMessages(server)
 			var count int
 			for {
-				if _, err = m.RecvMsg(make([]byte, 8)); err != nil {
+				if _, err = m.RecvMsg(t.Context(), make([]byte, 8)); err != nil {
 					break
 				}
 				count++

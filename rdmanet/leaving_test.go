@@ -10,7 +10,7 @@ import (
 
 // joined returns both ends of a connection on mem0.
 func joined(t *testing.T) (client, server *Conn) {
-	l, err := (&ListenConfig{Device: memDevice}).listen(t.Context(), Network, ":0")
+	l, err := (&ListenConfig{Device: memDevice}).Listen(t.Context(), Network, ":0")
 	assert.NilError(t, err)
 	client, err = (&Dialer{Device: memDevice}).Dial(t.Context(), Network, l.Addr().String())
 	assert.NilError(t, err)

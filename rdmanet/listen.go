@@ -46,68 +46,25 @@ type ListenConfig struct {
 	Accept   func(peer netip.AddrPort) error
 	TCPAddrs bool
 	Logger   *slog.Logger
-	// Fallback, unless nil, allows Listen to use TCP if no RDMA device has the address
-	// ([ErrNoDevice]). Listen calls Fallback with the reason before it uses TCP. If Fallback is set,
-	// Listen uses mem0 only if Device names it.
+	// Fallback, unless nil, allows ListenNet to use TCP if no RDMA device has the address
+	// ([ErrNoDevice]). ListenNet calls Fallback with the reason before it uses TCP. If Fallback is set,
+	// mem0 is used only if Device names it.
 	Fallback func(reason error)
 }
 
 // Listen listens on "host:port" of the network "rdma", with the settings of the zero ListenConfig:
 // see [ListenConfig.Listen].
 func Listen(network, address string) (*Listener, error) {
-	return new(ListenConfig).listen(context.Background(), network, address)
+	return new(ListenConfig).Listen(context.Background(), network, address)
 }
 
 // Listen listens on "host:port" of the network "rdma". The networks "tcp", "tcp4" and "tcp6" listen
 // by RDMA, too, as in [Dialer.Dial]. Port 0 selects a free port. If the host has several addresses,
-// Listen uses the first one of IPv4, or else the first one, like package net. The result is a
-// [*Listener], or a listener of package net if Fallback was called. The context only limits the
-// time to look up the address. If the port is in use, the error wraps syscall.EADDRINUSE. If this
-// host does not have the address, the error on "tcp" wraps syscall.EADDRNOTAVAIL.
-func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
-	l, err := lc.listen(ctx, network, address)
-	switch {
-	case err == nil:
-		return l, nil
-	case lc.Fallback == nil || !errors.Is(err, ErrNoDevice):
-		return nil, err
-	}
-	lc.Fallback(err)
-	tcp := net.ListenConfig{KeepAlive: lc.KeepAlive}
-	if network == Network {
-		network = "tcp"
-	}
-	l2, err := tcp.Listen(ctx, network, address)
-	if err == nil && lc.Accept != nil {
-		l2 = filtered{l2, lc.Accept}
-	}
-	if err == nil && lc.TLS != nil {
-		l2 = tls.NewListener(l2, lc.TLS)
-	}
-	return l2, err
-}
-
-// filtered is a listener of package net with the filter of ListenConfig.Accept.
-type filtered struct {
-	net.Listener
-	accept func(netip.AddrPort) error
-}
-
-func (l filtered) Accept() (net.Conn, error) {
-	for {
-		c, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		peer := c.RemoteAddr().(*net.TCPAddr).AddrPort()
-		if l.accept(netip.AddrPortFrom(peer.Addr().Unmap(), peer.Port())) == nil {
-			return c, nil
-		}
-		c.Close()
-	}
-}
-
-func (lc *ListenConfig) listen(ctx context.Context, network, address string) (l *Listener, err error) {
+// Listen uses the first one of IPv4, or else the first one, like package net. The context only
+// limits the time to look up the address. If the port is in use, the error wraps
+// syscall.EADDRINUSE. If this host does not have the address, the error on "tcp" wraps
+// syscall.EADDRNOTAVAIL.
+func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (l *Listener, err error) {
 	var local netip.AddrPort
 	var cfg config
 	defer func() {
@@ -116,7 +73,7 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (l 
 			if local.IsValid() {
 				op.Addr = cfg.addr(Addr{local})
 			}
-			err = op
+			l, err = nil, op
 		}
 	}()
 	cfg, err = newConfig(lc.ReadBuffer, lc.WriteBuffer, lc.KeepAlive, lc.TCPAddrs, lc.Logger)
@@ -175,6 +132,51 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (l 
 		go l.serve(p)
 	}
 	return l, nil
+}
+
+// ListenNet is [ListenConfig.Listen] for programs that need a [net.Listener]: a [*Listener], or a
+// listener of package net after a call of Fallback. Only ListenNet uses Fallback.
+func (lc *ListenConfig) ListenNet(ctx context.Context, network, address string) (net.Listener, error) {
+	l, err := lc.Listen(ctx, network, address)
+	switch {
+	case err == nil:
+		return l, nil
+	case lc.Fallback == nil || !errors.Is(err, ErrNoDevice):
+		return nil, err
+	}
+	lc.Fallback(err)
+	tcp := net.ListenConfig{KeepAlive: lc.KeepAlive}
+	if network == Network {
+		network = "tcp"
+	}
+	l2, err := tcp.Listen(ctx, network, address)
+	if err == nil && lc.Accept != nil {
+		l2 = filtered{l2, lc.Accept}
+	}
+	if err == nil && lc.TLS != nil {
+		l2 = tls.NewListener(l2, lc.TLS)
+	}
+	return l2, err
+}
+
+// filtered is a listener of package net with the filter of ListenConfig.Accept.
+type filtered struct {
+	net.Listener
+	accept func(netip.AddrPort) error
+}
+
+func (l filtered) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		peer := c.RemoteAddr().(*net.TCPAddr).AddrPort()
+		if l.accept(netip.AddrPortFrom(peer.Addr().Unmap(), peer.Port())) == nil {
+			return c, nil
+		}
+		c.Close()
+	}
 }
 
 // listenError adds the errno that package net would return.

@@ -41,7 +41,7 @@ func TestLongConnection(t *testing.T) {
 		assert.NilError(t, err)
 		for i := range uint64(40) {
 			clear(near.Bytes())
-			assert.NilError(t, client.ReadRemote(near, 0, far.Remote()))
+			assert.NilError(t, client.ReadRemote(t.Context(), near, 0, far.Remote()))
 			assert.Equal(t, near.Bytes()[4095], byte(7))
 			want := binary.NativeEndian.Uint64(far.Bytes())
 			old, err := client.FetchAdd(t.Context(), word, 1<<32+i)

@@ -27,7 +27,7 @@ func TestMessages(t *testing.T) {
 		for i := range 4 {
 			all.Go(func() {
 				for _, n := range lengths {
-					if err := client.SendMsg(bytes.Repeat([]byte{byte(i)}, n)); err != nil {
+					if err := client.SendMsg(t.Context(), bytes.Repeat([]byte{byte(i)}, n)); err != nil {
 						t.Error(err)
 					}
 				}
@@ -37,7 +37,7 @@ func TestMessages(t *testing.T) {
 			got := map[int]int{}
 			p := make([]byte, 100_000)
 			for range 4 * len(lengths) {
-				n, err := server.RecvMsg(p)
+				n, err := server.RecvMsg(t.Context(), p)
 				if err != nil {
 					t.Error(err)
 					return
@@ -55,7 +55,7 @@ func TestMessages(t *testing.T) {
 		})
 		all.Wait()
 		assert.NilError(t, a.CloseWrite())
-		_, err := server.RecvMsg(nil)
+		_, err := server.RecvMsg(t.Context(), nil)
 		assert.Equal(t, err, io.EOF)
 	})
 }
@@ -66,36 +66,36 @@ func TestMessageBuffers(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, rdmanet.Dialer{}, rdmanet.ListenConfig{})
 		client, server := rdmanet.NewMessages(a), rdmanet.NewMessages(b)
-		assert.NilError(t, client.SendMsg([]byte("longer")))
+		assert.NilError(t, client.SendMsg(t.Context(), []byte("longer")))
 		var long *rdmanet.MsgTooLongError
-		_, err := server.RecvMsg(make([]byte, 5))
+		_, err := server.RecvMsg(t.Context(), make([]byte, 5))
 		assert.Assert(t, errors.As(err, &long) && long.Len == 6, "%v", err)
 		p := make([]byte, 10)
-		n, err := server.RecvMsg(p)
+		n, err := server.RecvMsg(t.Context(), p)
 		assert.NilError(t, err)
 		assert.Equal(t, string(p[:n]), "longer")
 
 		_, err = a.Write([]byte{0, 0, 0, 4, 'a', 'b'}) // half a message
 		assert.NilError(t, err)
 		assert.NilError(t, b.SetReadDeadline(time.Now().Add(200*time.Millisecond)))
-		_, err = server.RecvMsg(p)
+		_, err = server.RecvMsg(t.Context(), p)
 		assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
 		assert.NilError(t, b.SetReadDeadline(time.Time{}))
 		_, err = a.Write([]byte("cd"))
 		assert.NilError(t, err)
-		n, err = server.RecvMsg(p)
+		n, err = server.RecvMsg(t.Context(), p)
 		assert.NilError(t, err)
 		assert.Equal(t, string(p[:n]), "abcd")
 
 		_, err = a.Write([]byte{255, 255, 255, 255}) // a length that nobody has
 		assert.NilError(t, err)
-		_, err = server.RecvMsg(p)
+		_, err = server.RecvMsg(t.Context(), p)
 		assert.Assert(t, errors.As(err, &long) && long.Len == 1<<32-1, "%v", err)
 		assert.NilError(t, a.CloseWrite())
-		_, err = server.RecvMsg(make([]byte, 0))
+		_, err = server.RecvMsg(t.Context(), make([]byte, 0))
 		assert.Assert(t, errors.As(err, &long), "%v", err)
 		assert.NilError(t, client.Close())
-		assert.ErrorIs(t, client.SendMsg(nil), net.ErrClosed)
+		assert.ErrorIs(t, client.SendMsg(t.Context(), nil), net.ErrClosed)
 		_, err = a.Write([]byte("x"))
 		assert.ErrorIs(t, err, net.ErrClosed, "the connection is closed too")
 	})
@@ -111,10 +111,10 @@ func TestRegions(t *testing.T) {
 		assert.NilError(t, err)
 		name, err := store.Remote().MarshalBinary()
 		assert.NilError(t, err)
-		assert.NilError(t, server.SendMsg(name))
+		assert.NilError(t, server.SendMsg(t.Context(), name))
 
 		p := make([]byte, rdmanet.RemoteSize)
-		_, err = client.RecvMsg(p)
+		_, err = client.RecvMsg(t.Context(), p)
 		assert.NilError(t, err)
 		var remote rdmanet.Remote
 		assert.NilError(t, remote.UnmarshalBinary(p))
@@ -122,24 +122,24 @@ func TestRegions(t *testing.T) {
 		data := pattern(1<<20, 7)
 		local, err := a.NewRegion(bytes.Clone(data), 0)
 		assert.NilError(t, err)
-		assert.NilError(t, a.WriteRemote(remote, local, 0))
-		assert.NilError(t, client.SendMsg([]byte("written")))
+		assert.NilError(t, a.WriteRemote(t.Context(), remote, local, 0))
+		assert.NilError(t, client.SendMsg(t.Context(), []byte("written")))
 
-		_, err = server.RecvMsg(p)
+		_, err = server.RecvMsg(t.Context(), p)
 		assert.NilError(t, err)
 		assert.Assert(t, bytes.Equal(store.Bytes(), data))
 
 		clear(local.Bytes())
 		part, err := remote.Slice(1000, 5000)
 		assert.NilError(t, err)
-		assert.NilError(t, a.ReadRemote(local, 17, part))
+		assert.NilError(t, a.ReadRemote(t.Context(), local, 17, part))
 		assert.Assert(t, bytes.Equal(local.Bytes()[17:5017], data[1000:6000]))
 		_, err = remote.Slice(1<<20, 1)
 		assert.ErrorIs(t, err, syscall.EINVAL)
-		assert.ErrorIs(t, a.ReadRemote(local, 1, remote), syscall.EINVAL)
+		assert.ErrorIs(t, a.ReadRemote(t.Context(), local, 1, remote), syscall.EINVAL)
 
 		assert.NilError(t, store.Close())
-		assert.Assert(t, a.ReadRemote(local, 0, remote) != nil, "a read of a region that is closed")
+		assert.Assert(t, a.ReadRemote(t.Context(), local, 0, remote) != nil, "a read of a region that is closed")
 	})
 }
 

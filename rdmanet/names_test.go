@@ -74,7 +74,7 @@ func TestNameWithAddresses(t *testing.T) {
 	if _, err := net.DefaultResolver.LookupHost(t.Context(), name); err != nil {
 		t.Skipf("this host asks no name server: %v", err)
 	}
-	l, err := (&ListenConfig{Device: "tcp"}).listen(t.Context(), Network, "127.0.0.2:0")
+	l, err := (&ListenConfig{Device: "tcp"}).Listen(t.Context(), Network, "127.0.0.2:0")
 	assert.NilError(t, err)
 	port := addrOf(l.Addr()).Port()
 	var events []string

@@ -13,7 +13,7 @@ import (
 // TestPostFails has an endpoint that takes no more requests. The call that posts gets the error,
 // and for other calls the connection is broken.
 func TestPostFails(t *testing.T) {
-	l, err := (&ListenConfig{Device: memDevice}).listen(t.Context(), Network, ":0")
+	l, err := (&ListenConfig{Device: memDevice}).Listen(t.Context(), Network, ":0")
 	assert.NilError(t, err)
 	defer l.Close()
 	for name, call := range map[string]func(c *Conn, r *Region) error{

@@ -2,6 +2,8 @@ package rdmanet
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -31,11 +33,11 @@ func (c *Conn) readError() error {
 
 // await waits for data and returns the part of it that is contiguous in the ring; rmu is held. The
 // data stays valid until the caller calls the method taken or borrow, as it must.
-func (c *Conn) await() ([]byte, error) {
+func (c *Conn) await(ctx context.Context) ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
-		if err := c.readError(); err != nil {
+		if err := cmp.Or(c.readError(), ctx.Err()); err != nil {
 			return nil, err
 		}
 		in := &c.in
@@ -44,7 +46,7 @@ func (c *Conn) await() ([]byte, error) {
 			in.taking = true
 			return m.bytes(in.read, n), nil
 		}
-		c.waitYielding(&c.readable, !c.answered())
+		c.waitContext(ctx, &c.readable, !c.answered())
 	}
 }
 
@@ -84,6 +86,9 @@ func (c *Conn) gaveBack() {
 // (io.EOF), the read deadline has passed (os.ErrDeadlineExceeded), or the connection is closed or
 // broken. It allocates no memory.
 func (c *Conn) Read(p []byte) (int, error) {
+	if !c.ok() {
+		return 0, syscall.EINVAL
+	}
 	c.rmu.Lock()
 	defer c.rmu.Unlock()
 	if len(p) == 0 {
@@ -94,7 +99,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 		}
 		return 0, nil
 	}
-	b, err := c.await()
+	b, err := c.await(context.Background())
 	if err != nil {
 		return 0, c.opError("read", err)
 	}
@@ -108,6 +113,9 @@ func (c *Conn) Read(p []byte) (int, error) {
 // cannot change the bytes that Read returns. While w is busy, other calls may Read the bytes that
 // follow.
 func (c *Conn) WriteTo(w io.Writer) (total int64, err error) {
+	if !c.ok() {
+		return 0, syscall.EINVAL
+	}
 	for {
 		n, ended, err := c.passOn(w)
 		total += int64(n)
@@ -154,7 +162,7 @@ func (c *Conn) lend() (l loan, err error) {
 
 // lendNext returns the next piece of the stream as a loan; rmu is held.
 func (c *Conn) lendNext() (l loan, err error) {
-	b, err := c.await()
+	b, err := c.await(context.Background())
 	if err != nil {
 		return l, err
 	}
@@ -204,14 +212,13 @@ func (c *Conn) giveBack(l loan, n int) {
 // number must be from 4096 to the ReadBuffer of the [Dialer] or [ListenConfig]. Otherwise the error
 // wraps syscall.EINVAL.
 func (c *Conn) SetReadBuffer(bytes int) error {
+	if err := c.enter("set"); err != nil {
+		return err
+	}
+	defer c.mu.Unlock()
 	if bytes < minRing || bytes > c.cfg.readBuffer {
 		return c.opError("set", fmt.Errorf("read buffer of %d bytes, must be from %d to %d: %w", bytes, minRing,
 			c.cfg.readBuffer, syscall.EINVAL))
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return c.opError("set", net.ErrClosed)
 	}
 	c.in.most = uint64(bytes)
 	c.in.window = min(c.in.most, c.in.ring.cur.size)
@@ -222,11 +229,10 @@ func (c *Conn) SetReadBuffer(bytes int) error {
 
 // CloseRead makes Reads return io.EOF. Data that the peer sends is discarded.
 func (c *Conn) CloseRead() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return c.opError("close", net.ErrClosed)
+	if err := c.enter("close"); err != nil {
+		return err
 	}
+	defer c.mu.Unlock()
 	c.in.unwanted = true
 	c.drop()
 	c.wake(&c.readable)

@@ -2,7 +2,6 @@ package rdmanet
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -67,19 +66,18 @@ type Region struct {
 // the peer may write. On the devices mem0 and "tcp", code of this process accesses the memory for
 // the peer. If the memory is not mapped, an operation of the peer therefore ends the process.
 func (c *Conn) NewRegion(buf []byte, access Access) (*Region, error) {
+	if err := c.enter("register"); err != nil {
+		return nil, err
+	}
+	defer c.mu.Unlock()
 	priv, err := access.rights(c.pool.adapter)
 	if err != nil {
 		return nil, c.opError("register", err)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return nil, c.opError("register", net.ErrClosed)
-	}
 	c.pin()
 	defer c.unpin()
 	r := &Region{c: c, buf: buf}
-	err = c.unlocked(func() (err error) { r.lmr, err = c.pool.adapter.CreateLMR(c.pz, buf, priv); return })
+	err = c.unlocked(func() (err error) { r.lmr, err = c.pool.adapter.register(c.pz, buf, priv); return })
 	if err != nil {
 		return nil, c.opError("register", err)
 	}
@@ -152,7 +150,7 @@ func (r *Region) done() {
 }
 
 var (
-	errForeignRegion = errors.New("the region is not one of this connection")
+	errForeignRegion = fmt.Errorf("the region is not one of this connection: %w", syscall.EINVAL)
 	errClosedRegion  = closedRegion{}
 )
 
@@ -178,7 +176,10 @@ func (c *Conn) settle(seq uint64) error {
 			return cmp.Or(late, c.err)
 		}
 		if late == nil {
-			if late = c.useError(); late != nil {
+			if late = c.useError(); late == nil && c.writeEnd.passed {
+				late = os.ErrDeadlineExceeded
+			}
+			if late != nil {
 				defer c.afterFunc(settleTime, func() { c.fail(errDeadPeer) })()
 			}
 		}
@@ -195,8 +196,6 @@ func (c *Conn) useError() error {
 		return net.ErrClosed
 	case c.state == stateDead:
 		return c.err
-	case c.writeEnd.passed:
-		return os.ErrDeadlineExceeded
 	}
 	return nil
 }
@@ -206,7 +205,7 @@ func (c *Conn) useError() error {
 // faster than Write for pieces of 64 KiB and more. If the peer's device has not received the bytes
 // 2 seconds after the write deadline, the connection is broken.
 func (c *Conn) WriteRegion(r *Region, off, n int) (total int, err error) {
-	if err := r.check(c, off, uint64(n)); err != nil { // a negative n is too large as uint64
+	if err := r.check(c, off, uint64(n)); err != nil { // also if c is nil; a negative n is too large as uint64
 		return 0, c.opError("write", err)
 	}
 	c.wmu.Lock()

@@ -1,18 +1,24 @@
 package rdmanet
 
 import (
+	"errors"
 	"fmt"
 	"syscall"
 
 	"github.com/godat/godat/udat"
 )
 
+// ErrAccess is in the chain of an error if the connection broke because the peer's device has
+// refused an access to its memory: the [Remote] is not valid any more, or does not allow the
+// operation.
+var ErrAccess = errors.New("the peer does not allow the access to its memory")
+
 // RemoteSize is the length of the binary form of a Remote, in bytes.
 const RemoteSize = udat.RMRTripletSize
 
 // Remote identifies memory of the peer: its address, length and key. The peer sends it in its
 // binary form. The peer's device checks each access, and an access that the peer has not allowed
-// breaks the connection.
+// breaks the connection, with [ErrAccess].
 type Remote struct{ t udat.RMRTriplet }
 
 // Len returns the number of bytes.

@@ -14,7 +14,7 @@ import (
 func TestSilentPeerLives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lc := ListenConfig{Device: memDevice, KeepAlive: 3 * time.Second} // an adapter of this bubble
-		l, err := lc.listen(t.Context(), Network, ":0")
+		l, err := lc.Listen(t.Context(), Network, ":0")
 		assert.NilError(t, err)
 		r, err := connectRaw(t, memDevice, addrOf(l.Addr()), hello.encode)
 		assert.NilError(t, err)

@@ -17,6 +17,9 @@ type Stats struct {
 
 // Stats returns the connection's figures.
 func (c *Conn) Stats() Stats {
+	if c == nil {
+		return Stats{}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	in, out := &c.in, &c.out

@@ -78,7 +78,7 @@ func TestSilentStrangers(t *testing.T) {
 				n = 300
 			}
 			lc := ListenConfig{Device: dev, Backlog: n}
-			l, err := lc.listen(t.Context(), Network, ":0")
+			l, err := lc.Listen(t.Context(), Network, ":0")
 			assert.NilError(t, err)
 			defer l.Close()
 			go func() {
@@ -187,7 +187,7 @@ func TestListenerCloseAnswers(t *testing.T) {
 		t.Run(dev, func(t *testing.T) {
 			const n = 30
 			lc := ListenConfig{Device: dev, Backlog: 32}
-			l, err := lc.listen(t.Context(), Network, ":0")
+			l, err := lc.Listen(t.Context(), Network, ":0")
 			assert.NilError(t, err)
 			s := newStrangers(t, dev)
 			s.connect(n, addrOf(l.Addr()))
@@ -217,7 +217,7 @@ func TestFailedBeforeFirstMessage(t *testing.T) {
 	for _, dev := range hostileDevices() {
 		t.Run(dev, func(t *testing.T) {
 			lc := ListenConfig{Device: dev, Backlog: 16}
-			l, err := lc.listen(t.Context(), Network, ":0")
+			l, err := lc.Listen(t.Context(), Network, ":0")
 			assert.NilError(t, err)
 			defer l.Close()
 			s := newStrangers(t, dev)
@@ -241,7 +241,7 @@ func TestFailedBeforeFirstMessage(t *testing.T) {
 // TestAcceptDeadline: SetDeadline ends Accept, also one that is blocked, and the deadline can be
 // removed.
 func TestAcceptDeadline(t *testing.T) {
-	l, err := (&ListenConfig{Device: memDevice}).listen(t.Context(), Network, ":0")
+	l, err := (&ListenConfig{Device: memDevice}).Listen(t.Context(), Network, ":0")
 	assert.NilError(t, err)
 	defer l.Close()
 	ended := make(chan error, 3)
@@ -296,7 +296,7 @@ func TestListenerWithoutDevices(t *testing.T) {
 func TestCloseLogsNothing(t *testing.T) {
 	log := make(lines, 4)
 	lc := ListenConfig{Device: memDevice, Logger: slog.New(slog.NewTextHandler(log, nil))}
-	l, err := lc.listen(t.Context(), Network, ":0")
+	l, err := lc.Listen(t.Context(), Network, ":0")
 	assert.NilError(t, err)
 	second, err := l.listenOn(memDevice, 0)
 	assert.NilError(t, err)
@@ -314,7 +314,7 @@ func TestCloseLogsNothing(t *testing.T) {
 // TestAcceptFails has a listener that cannot create connections. Accept returns an error that
 // servers treat as temporary, and a later Accept works.
 func TestAcceptFails(t *testing.T) {
-	l, err := (&ListenConfig{Device: memDevice}).listen(t.Context(), Network, ":0")
+	l, err := (&ListenConfig{Device: memDevice}).Listen(t.Context(), Network, ":0")
 	assert.NilError(t, err)
 	defer l.Close()
 	ended := make(chan error, 1)

@@ -300,7 +300,7 @@ func TestFallback(t *testing.T) {
 	assert.Assert(t, errors.As(err, &op) && op.Net == "tcp4", "%v", err)
 	reason = nil
 	lc := rdmanet.ListenConfig{Fallback: d.Fallback}
-	_, err = lc.Listen(t.Context(), "rdma", nobody)
+	_, err = lc.ListenNet(t.Context(), "rdma", nobody)
 	assert.Assert(t, errors.As(err, &op) && op.Net == "tcp", "%v", err) // this host does not have the address
 	assert.ErrorIs(t, reason, rdmanet.ErrNoDevice)
 	var unknown net.UnknownNetworkError
@@ -311,7 +311,7 @@ func TestFallback(t *testing.T) {
 		assert.Assert(t, errors.As(err, &unknown), "%v", err)
 	}
 	reason, lc.Backlog = nil, -1
-	_, err = lc.Listen(t.Context(), "rdma", nobody)
+	_, err = lc.ListenNet(t.Context(), "rdma", nobody)
 	assert.ErrorContains(t, err, "Backlog")
 	assert.Assert(t, reason == nil, "%v", reason)
 }
@@ -328,7 +328,7 @@ func TestFallbackOnThisHost(t *testing.T) {
 	fallback := func(err error) { reason = err }
 	lc := rdmanet.ListenConfig{Fallback: fallback}
 	for _, address := range []string{":0", "127.0.0.1:0"} {
-		l, err := lc.Listen(t.Context(), "rdma", address)
+		l, err := lc.ListenNet(t.Context(), "rdma", address)
 		assert.NilError(t, err)
 		defer l.Close()
 		assert.ErrorIs(t, reason, rdmanet.ErrNoDevice, address)

@@ -27,7 +27,7 @@ func ends(t *testing.T) (client, server *Conn) {
 func endsWith(t *testing.T, lc ListenConfig) (client, server *Conn) {
 	t.Helper()
 	lc.Device = cmp.Or(lc.Device, memDevice)
-	l, err := lc.listen(t.Context(), Network, ":0")
+	l, err := lc.Listen(t.Context(), Network, ":0")
 	assert.NilError(t, err)
 	t.Cleanup(func() { l.Close() })
 	client, err = (&Dialer{Device: lc.Device}).Dial(t.Context(), Network, l.Addr().String())
@@ -45,19 +45,19 @@ func endsWith(t *testing.T, lc ListenConfig) (client, server *Conn) {
 func TestCloseReadBesideRead(t *testing.T) {
 	for name, read := range map[string]func(c *Conn, closes func()){
 		"Read": func(c *Conn, closes func()) {
-			b, err := c.await()
+			b, err := c.await(t.Context())
 			assert.NilError(t, err)
 			closes()
 			c.taken(len(b))
 		},
 		"Read of a part": func(c *Conn, closes func()) {
-			_, err := c.await()
+			_, err := c.await(t.Context())
 			assert.NilError(t, err)
 			closes()
 			c.taken(1)
 		},
 		"WriteTo": func(c *Conn, closes func()) {
-			b, err := c.await()
+			b, err := c.await(t.Context())
 			assert.NilError(t, err)
 			closes()
 			_, err = c.borrow(b)
@@ -110,7 +110,7 @@ func TestCloseBesideCopy(t *testing.T) {
 			server.pin()
 			server.mu.Unlock()
 			server.rmu.Lock()
-			b, err := server.await()
+			b, err := server.await(t.Context())
 			assert.NilError(t, err)
 			ended := make(chan error, 1)
 			go func() { ended <- end(server) }()

@@ -77,7 +77,7 @@ func TestTLSElsewhere(t *testing.T) {
 	assert.ErrorContains(t, err, "TLS")
 
 	instead := func(error) {}
-	l, err := (&rdmanet.ListenConfig{TLS: config, Fallback: instead}).Listen(t.Context(), "rdma", "127.0.0.1:0")
+	l, err := (&rdmanet.ListenConfig{TLS: config, Fallback: instead}).ListenNet(t.Context(), "rdma", "127.0.0.1:0")
 	if err != nil { // this host has an RDMA device, which refuses too
 		assert.ErrorContains(t, err, "TLS")
 		return

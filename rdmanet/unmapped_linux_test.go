@@ -31,10 +31,10 @@ func TestUnmapped(t *testing.T) {
 	assert.NilError(t, err)
 	near, err := client.NewRegion(make([]byte, size), 0)
 	assert.NilError(t, err)
-	assert.NilError(t, client.ReadRemote(near, 0, far.Remote()))
+	assert.NilError(t, client.ReadRemote(t.Context(), near, 0, far.Remote()))
 	assert.NilError(t, file.Truncate(0))
 	ended := make(chan error, 2)
-	go func() { ended <- client.ReadRemote(near, 0, far.Remote()) }()
+	go func() { ended <- client.ReadRemote(t.Context(), near, 0, far.Remote()) }()
 	go func() {
 		_, err := server.Read(make([]byte, 1))
 		if !errors.Is(err, syscall.EFAULT) {

@@ -34,7 +34,7 @@ func TestRemoteWide(t *testing.T) {
 // TestAtomicsWide: all values of Conn's own calls have 64 bits, and so have the figures in the
 // error of an invalid atomic.
 func TestAtomicsWide(t *testing.T) {
-	l, err := (&ListenConfig{Device: memDevice}).listen(t.Context(), Network, ":0")
+	l, err := (&ListenConfig{Device: memDevice}).Listen(t.Context(), Network, ":0")
 	assert.NilError(t, err)
 	defer l.Close()
 	client, err := (&Dialer{Device: memDevice}).Dial(t.Context(), Network, l.Addr().String())

@@ -1,6 +1,8 @@
 package rdmanet
 
 import (
+	"cmp"
+	"context"
 	"io"
 	"net"
 	"os"
@@ -27,11 +29,11 @@ func (c *Conn) writeError() error {
 
 // space waits for free memory in the send ring and returns the part of it that is contiguous. The
 // parameter want is the number of bytes to write. wmu is held.
-func (c *Conn) space(want int) ([]byte, error) {
+func (c *Conn) space(ctx context.Context, want int) ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for stalled := false; ; stalled = true {
-		if err := c.writeError(); err != nil {
+		if err := cmp.Or(c.writeError(), ctx.Err()); err != nil {
 			return nil, err
 		}
 		out := &c.out
@@ -47,7 +49,7 @@ func (c *Conn) space(want int) ([]byte, error) {
 		if !stalled {
 			c.out.stalls++
 		}
-		c.wait(&c.writable)
+		c.waitContext(ctx, &c.writable, true)
 	}
 }
 
@@ -96,11 +98,15 @@ func (c *Conn) append(n int) error {
 // Write writes p to the stream. It returns when all of p has been copied, so that the caller may
 // reuse p. If WriteBuffer is full because the peer does not read, Write blocks until there is room,
 // the write deadline has passed (os.ErrDeadlineExceeded), or the connection is closed or broken.
-// Small writes are sent at once, or together if many are in flight. Write allocates no memory.
+// Small writes are sent at once, or together if many are in flight. This process sends the copy: if
+// it exits without Close and [Drain], the rest is lost. Write allocates no memory.
 func (c *Conn) Write(p []byte) (int, error) {
+	if !c.ok() {
+		return 0, syscall.EINVAL
+	}
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
-	n, err := c.writePieces(p, nil)
+	n, err := c.writePieces(context.Background(), p, nil)
 	return n, c.opError("write", err)
 }
 
@@ -119,7 +125,7 @@ func (c *Conn) waste() bool {
 
 // writePieces writes p and then q to the stream, without bytes of other calls between them; wmu is
 // held.
-func (c *Conn) writePieces(p, q []byte) (total int, err error) {
+func (c *Conn) writePieces(ctx context.Context, p, q []byte) (total int, err error) {
 	size := len(p) + len(q)
 	if size == 0 { // an empty Write needs no room
 		c.mu.Lock()
@@ -130,7 +136,7 @@ func (c *Conn) writePieces(p, q []byte) (total int, err error) {
 		return size, nil
 	}
 	for {
-		b, err := c.space(size - total)
+		b, err := c.space(ctx, size-total)
 		if err != nil {
 			return total, err
 		}
@@ -157,6 +163,9 @@ var copyBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 // ReadFrom reads from r until io.EOF and writes the bytes to the stream. While it waits for r,
 // other calls may Write.
 func (c *Conn) ReadFrom(r io.Reader) (total int64, err error) {
+	if !c.ok() {
+		return 0, syscall.EINVAL
+	}
 	buf := copyBuffers.Get().(*[32 << 10]byte)
 	defer copyBuffers.Put(buf)
 	return io.CopyBuffer(struct{ io.Writer }{c}, r, buf[:]) // c without ReadFrom, or this would be called again
@@ -166,6 +175,9 @@ func (c *Conn) ReadFrom(r io.Reader) (total int64, err error) {
 // io.EOF. This end can still read. Blocked and later Writes return EPIPE. Another CloseWrite does
 // nothing.
 func (c *Conn) CloseWrite() error {
+	if !c.ok() {
+		return syscall.EINVAL
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	err := c.writeError()

@@ -136,7 +136,7 @@ func (z *Zone) Register(buf []byte) (*Memory, error) {
 	err := z.enter()
 	if err == nil {
 		var lmr *udat.LMR
-		if lmr, err = z.adapter.CreateLMR(z.pz, buf, privatePriv); err == nil {
+		if lmr, err = z.adapter.register(z.pz, buf, privatePriv); err == nil {
 			m := &Memory{zone: z, lmr: lmr, buf: buf, shared: shared{what: "memory", users: 1}}
 			m.free = func() { lmr.Free(); z.leave() }
 			return m, nil

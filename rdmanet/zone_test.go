@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"syscall"
 	"testing"
@@ -52,7 +51,7 @@ func listenIn(t *testing.T, z *rdmanet.Zone) *rdmanet.Listener {
 	l, err := lc.Listen(t.Context(), "rdma", ":0")
 	assert.NilError(t, err)
 	t.Cleanup(func() { l.Close() })
-	return l.(*rdmanet.Listener)
+	return l
 }
 
 // echoes reports whether two ends of a connection still exchange data.
@@ -84,12 +83,12 @@ func TestZoneTable(t *testing.T) {
 		clients, servers := joinMany(t, dev, listenIn(t, z), n)
 		reads, writes := make([]*rdmanet.Grant, n), make([]*rdmanet.Grant, n)
 		for i, s := range servers {
-			writes[i], err = s.Grant(m, i*part, part, rdmanet.PeerWrites)
+			writes[i], err = s.Grant(t.Context(), m, i*part, part, rdmanet.PeerWrites)
 			if errors.Is(err, errors.ErrUnsupported) {
 				t.Skip(err)
 			}
 			assert.NilError(t, err)
-			reads[i], err = s.Grant(m, (i+1)%n*part, part, rdmanet.PeerReads) // what the next one writes
+			reads[i], err = s.Grant(t.Context(), m, (i+1)%n*part, part, rdmanet.PeerReads) // what the next one writes
 			assert.NilError(t, err)
 		}
 		near := make([]*rdmanet.Region, n)
@@ -115,11 +114,11 @@ func TestZoneTable(t *testing.T) {
 			if near[i], err = clients[i].NewRegion(pattern(part, byte(i)), 0); err != nil {
 				return err
 			}
-			return clients[i].WriteRemote(writes[i].Remote(), near[i], 0)
+			return clients[i].WriteRemote(t.Context(), writes[i].Remote(), near[i], 0)
 		})
 		read := func(i int) error {
 			clear(near[i].Bytes())
-			if err := clients[i].ReadRemote(near[i], 0, reads[i].Remote()); err != nil {
+			if err := clients[i].ReadRemote(t.Context(), near[i], 0, reads[i].Remote()); err != nil {
 				return err
 			}
 			if want := pattern(part, byte((i+1)%n)); !bytes.Equal(near[i].Bytes(), want) {
@@ -154,10 +153,10 @@ func TestGrantRights(t *testing.T) {
 		defer m.Close()
 		l, outside := listenIn(t, z), listen(t, dev, rdmanet.ListenConfig{})
 		witness, witnessed := joinMany(t, dev, l, 1)
-		seen, err := witnessed[0].Grant(m, 0, 8192, rdmanet.PeerReads)
+		seen, err := witnessed[0].Grant(t.Context(), m, 0, 8192, rdmanet.PeerReads)
 		assert.NilError(t, err)
 		part := 4096
-		readable, err := witnessed[0].Grant(m, 0, part, rdmanet.PeerReads)
+		readable, err := witnessed[0].Grant(t.Context(), m, 0, part, rdmanet.PeerReads)
 		if errors.Is(err, errors.ErrUnsupported) {
 			part, readable = 8192, seen
 		} else {
@@ -169,22 +168,22 @@ func TestGrantRights(t *testing.T) {
 			do     func(c *rdmanet.Conn, r *rdmanet.Region, granted rdmanet.Remote) error
 		}{
 			"a reader writes": {l, rdmanet.PeerReads, func(c *rdmanet.Conn, r *rdmanet.Region, granted rdmanet.Remote) error {
-				return c.WriteRemote(granted, r, 0)
+				return c.WriteRemote(t.Context(), granted, r, 0)
 			}},
 			"a writer reads": {l, rdmanet.PeerWrites, func(c *rdmanet.Conn, r *rdmanet.Region, granted rdmanet.Remote) error {
-				return c.ReadRemote(r, 0, granted)
+				return c.ReadRemote(t.Context(), r, 0, granted)
 			}},
 			"beyond its part": {l, rdmanet.PeerReads, func(c *rdmanet.Conn, r *rdmanet.Region, granted rdmanet.Remote) error {
-				return c.ReadRemote(r, 0, longer(t, granted))
+				return c.ReadRemote(t.Context(), r, 0, longer(t, granted))
 			}},
 			"outside the zone": {outside, 0, func(c *rdmanet.Conn, r *rdmanet.Region, _ rdmanet.Remote) error {
-				return c.ReadRemote(r, 0, readable.Remote())
+				return c.ReadRemote(t.Context(), r, 0, readable.Remote())
 			}},
 		} {
 			clients, servers := joinMany(t, dev, try.l, 1)
 			var granted rdmanet.Remote
 			if try.access != 0 {
-				g, err := servers[0].Grant(m, 0, part, try.access)
+				g, err := servers[0].Grant(t.Context(), m, 0, part, try.access)
 				assert.NilError(t, err, name)
 				granted = g.Remote()
 			}
@@ -196,7 +195,7 @@ func TestGrantRights(t *testing.T) {
 			assert.Assert(t, err != nil && !errors.Is(err, syscall.ETIMEDOUT), "%s: %v", name, err)
 
 			near := region(t, witness[0], 8192, 0)
-			assert.NilError(t, witness[0].ReadRemote(near, 0, seen.Remote()), name)
+			assert.NilError(t, witness[0].ReadRemote(t.Context(), near, 0, seen.Remote()), name)
 			assert.Assert(t, bytes.Equal(near.Bytes(), pattern(8192, 5)), name)
 		}
 	})
@@ -227,7 +226,7 @@ func TestZoneEnds(t *testing.T) {
 				m, err := z.Register(make([]byte, 4096))
 				assert.NilError(t, err)
 				clients, servers := joinMany(t, dev, l, 1)
-				g, err := servers[0].Grant(m, 0, 4096, rdmanet.PeerReads)
+				g, err := servers[0].Grant(t.Context(), m, 0, 4096, rdmanet.PeerReads)
 				assert.NilError(t, err)
 				near := region(t, clients[0], 4096, 0)
 				ends := []func() error{z.Close, m.Close, g.Revoke, servers[0].Close}
@@ -240,14 +239,14 @@ func TestZoneEnds(t *testing.T) {
 					closed[k] = true
 					assert.NilError(t, ends[k](), "%d", k)
 					if !closed[2] && !closed[3] { // neither revoked nor without connection
-						assert.NilError(t, clients[0].ReadRemote(near, 0, g.Remote()), "after %v", closed)
+						assert.NilError(t, clients[0].ReadRemote(t.Context(), near, 0, g.Remote()), "after %v", closed)
 					}
 					if closed[0] {
 						_, err = z.Register(make([]byte, 4096))
 						assert.ErrorIs(t, err, net.ErrClosed)
 					}
 					if closed[1] {
-						_, err = servers[0].Grant(m, 0, 4096, rdmanet.PeerReads)
+						_, err = servers[0].Grant(t.Context(), m, 0, 4096, rdmanet.PeerReads)
 						assert.ErrorIs(t, err, net.ErrClosed)
 					}
 					if closed[3] && !closed[2] {
@@ -272,14 +271,18 @@ func TestGrantEnds(t *testing.T) {
 		assert.NilError(t, err)
 		_, servers := joinMany(t, dev, listenIn(t, z), 1)
 		s := servers[0]
-		g, err := s.Grant(m, 0, 4096, rdmanet.PeerReads)
+		g, err := s.Grant(t.Context(), m, 0, 4096, rdmanet.PeerReads)
 		assert.NilError(t, err)
-		assert.NilError(t, s.SetWriteDeadline(time.Unix(1, 0)))
-		_, err = s.Grant(m, 0, 4096, rdmanet.PeerReads)
-		assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		assert.NilError(t, s.SetDeadline(time.Unix(1, 0))) // of the stream alone
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = s.Grant(over, m, 0, 4096, rdmanet.PeerReads)
+		assert.ErrorIs(t, err, context.Canceled)
+		_, err = s.Grant(t.Context(), m, 0, 4096, rdmanet.PeerReads)
+		assert.NilError(t, err)
 		assert.NilError(t, s.SetLinger(0))
 		assert.NilError(t, s.Close())
-		_, err = s.Grant(m, 0, 4096, rdmanet.PeerReads)
+		_, err = s.Grant(t.Context(), m, 0, 4096, rdmanet.PeerReads)
 		assert.ErrorIs(t, err, net.ErrClosed)
 		assert.ErrorIs(t, g.Revoke(), net.ErrClosed)
 		assert.NilError(t, m.Close())
@@ -315,7 +318,7 @@ func TestZoneRefuses(t *testing.T) {
 			{servers[0], foreign, 0, 4096, rdmanet.PeerReads},
 			{clients[0], m, 0, 4096, rdmanet.PeerReads},
 		} {
-			_, err := try.c.Grant(try.m, try.at, try.n, try.access)
+			_, err := try.c.Grant(t.Context(), try.m, try.at, try.n, try.access)
 			assert.ErrorIs(t, err, syscall.EINVAL, "%+v", try)
 		}
 		echoes(t, clients[0], servers[0])

@@ -59,7 +59,7 @@ func TestStreamFaults(t *testing.T) {
 				d := rdmanet.Dialer{Device: providers[0], KeepAlive: often, Timeout: patience}
 				client, err := d.Dial(t.Context(), "rdma", l.Addr().String())
 				assert.NilError(t, err)
-				server, err := l.(*rdmanet.Listener).AcceptConn()
+				server, err := l.AcceptConn()
 				assert.NilError(t, err)
 				breakStream(t, client, server, func() {
 					fault(&scripts[0], &scripts[1])
@@ -90,7 +90,7 @@ func streams(t *testing.T, dev string, keepAlive time.Duration, opts ...udat.Opt
 	client, err = d.Dial(t.Context(), "rdma", l.Addr().String())
 	assert.NilError(t, err)
 	t.Cleanup(func() { client.Close() })
-	server, err = l.(*rdmanet.Listener).AcceptConn()
+	server, err = l.AcceptConn()
 	assert.NilError(t, err)
 	t.Cleanup(func() { server.Close() })
 	return client, server
@@ -224,7 +224,7 @@ func TestStreamLimits(t *testing.T) {
 		client, err := (&rdmanet.Dialer{Device: provider, Timeout: patience}).Dial(t.Context(), "rdma", l.Addr().String())
 		assert.NilError(t, err)
 		defer client.Close()
-		server, err := l.(*rdmanet.Listener).AcceptConn()
+		server, err := l.AcceptConn()
 		assert.NilError(t, err)
 		defer server.Close()
 		far, err := server.NewRegion(make([]byte, n), rdmanet.PeerReads|rdmanet.PeerWrites)
@@ -292,7 +292,7 @@ func TestSlowDeregistration(t *testing.T) {
 				c, _ *rdmanet.Conn) func() {
 				m, err := z.Register(make([]byte, size))
 				assert.NilError(t, err)
-				g, err := c.Grant(m, 0, size, rdmanet.PeerReads)
+				g, err := c.Grant(t.Context(), m, 0, size, rdmanet.PeerReads)
 				assert.NilError(t, err)
 				assert.NilError(t, m.Close())
 				go g.Revoke()
@@ -319,7 +319,7 @@ func TestSlowDeregistration(t *testing.T) {
 					clients[i], err = d.Dial(t.Context(), "rdma", l.Addr().String())
 					assert.NilError(t, err)
 					defer clients[i].Close()
-					servers[i], err = l.(*rdmanet.Listener).AcceptConn()
+					servers[i], err = l.AcceptConn()
 					assert.NilError(t, err)
 					defer servers[i].Close()
 					assert.NilError(t, clients[i].SetDeadline(time.Now().Add(patience)))

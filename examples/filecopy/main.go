@@ -58,12 +58,11 @@ func receive(device, name string, ready func(net.Addr)) error {
 	}
 	defer l.Close()
 	ready(l.Addr())
-	c, err := l.Accept()
+	conn, err := l.AcceptConn()
 	if err != nil {
 		return err
 	}
 	l.Close() // one sender is all
-	conn := c.(*rdmanet.Conn)
 	defer conn.Close()
 	messages := rdmanet.NewMessages(conn)
 	ring, err := conn.NewRegion(make([]byte, slots*slot), rdmanet.PeerWrites)
@@ -72,25 +71,39 @@ func receive(device, name string, ready func(net.Addr)) error {
 	}
 	remote, err := ring.Remote().MarshalBinary()
 	if err == nil {
-		err = messages.SendMsg(remote)
+		err = messages.SendMsg(context.Background(), remote) // it fits into the buffer
 	}
-	for i := 0; err == nil; i = (i + 1) % slots {
-		conn.SetDeadline(time.Now().Add(patience))
-		var n uint64
-		if n, err = number(messages); err == nil && n > slot { // the data was written before this message was sent
-			err = fmt.Errorf("the sender claims %d bytes in a slot of %d", n, slot)
-		}
-		if err != nil {
-			break
-		}
-		if n == 0 {
-			return finish(file, name, messages)
-		}
-		if _, err = file.Write(ring.Bytes()[i*slot:][:n]); err == nil {
-			err = messages.SendMsg(nil)
-		}
+	for i, n := 0, uint64(1); err == nil && n > 0; i = (i + 1) % slots {
+		n, err = store(messages, ring.Bytes()[i*slot:][:slot], file)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return finish(file, name, messages)
+}
+
+// store waits until the sender has written a slot, stores its bytes, and tells the sender that the
+// slot is free. It returns the number of bytes, 0 at the end of the file.
+func store(messages *rdmanet.Messages, data []byte, file *os.File) (uint64, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var b [8]byte
+	k, err := messages.RecvMsg(ctx, b[:])
+	n := binary.BigEndian.Uint64(b[:])
+	switch {
+	case err == io.EOF:
+		return 0, io.ErrUnexpectedEOF
+	case err != nil:
+		return 0, err
+	case k != len(b) || n > slot:
+		return 0, fmt.Errorf("the sender claims %d bytes in a slot of %d, in a message of %d", n, slot, k)
+	case n == 0:
+		return 0, nil
+	}
+	if _, err := file.Write(data[:n]); err != nil { // they were written before the message was sent
+		return 0, err
+	}
+	return n, messages.SendMsg(ctx, nil)
 }
 
 // finish gives the complete file its name, tells the sender, and waits until the sender knows.
@@ -99,26 +112,15 @@ func finish(file *os.File, name string, messages *rdmanet.Messages) error {
 	if err != nil {
 		return err
 	}
-	if err := messages.SendMsg(nil); err != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := messages.SendMsg(ctx, nil); err != nil {
 		return err
 	}
-	if _, err := messages.RecvMsg(nil); err != io.EOF {
+	if _, err := messages.RecvMsg(ctx, nil); err != io.EOF {
 		return err
 	}
 	return nil
-}
-
-// number receives a message with the number of bytes in the next slot; 0 is the end of the file.
-func number(messages *rdmanet.Messages) (uint64, error) {
-	var b [8]byte
-	n, err := messages.RecvMsg(b[:])
-	if err == io.EOF {
-		err = io.ErrUnexpectedEOF
-	}
-	if err == nil && n != len(b) {
-		err = fmt.Errorf("the peer sends a message of %d bytes instead of %d", n, len(b))
-	}
-	return binary.BigEndian.Uint64(b[:]), err
 }
 
 // send sends a file and returns when the receiver has stored it.
@@ -134,29 +136,21 @@ func send(device, name, to string) error {
 	}
 	defer conn.Close()
 	messages := rdmanet.NewMessages(conn)
-	conn.SetDeadline(time.Now().Add(patience))
-	var ring rdmanet.Remote
-	text := make([]byte, rdmanet.RemoteSize)
-	n, err := messages.RecvMsg(text)
-	if err == nil {
-		err = ring.UnmarshalBinary(text[:n])
-	}
-	if err != nil || ring.Len() != slots*slot {
-		return fmt.Errorf("the peer is no receiver of filecopy: %w", errors.Join(err, errors.ErrUnsupported))
+	ring, err := meet(messages)
+	if err != nil {
+		return err
 	}
 	buffer, err := conn.NewRegion(make([]byte, slot), 0)
 	if err != nil {
 		return err
 	}
-	free := slots
-	for i := 0; ; i = (i + 1) % slots {
-		conn.SetDeadline(time.Now().Add(patience))
-		n, err := io.ReadFull(file, buffer.Bytes())
-		if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+	free, n := slots, 1
+	for i := 0; n > 0; i = (i + 1) % slots {
+		if n, err = io.ReadFull(file, buffer.Bytes()); err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
 			return err
 		}
 		if free == 0 {
-			if _, err := messages.RecvMsg(nil); err != nil {
+			if err := stored(messages); err != nil {
 				return err
 			}
 			free++
@@ -164,28 +158,51 @@ func send(device, name, to string) error {
 		if err := fill(messages, ring, i, buffer, n); err != nil {
 			return err
 		}
-		if free--; n == 0 {
-			break
-		}
+		free--
 	}
 	for ; free < slots; free++ {
-		if _, err := messages.RecvMsg(nil); err != nil {
+		if err := stored(messages); err != nil {
 			return fmt.Errorf("before the receiver has stored the file: %w", err)
 		}
 	}
 	return nil
 }
 
+// meet receives the place of the receiver's ring.
+func meet(messages *rdmanet.Messages) (ring rdmanet.Remote, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	text := make([]byte, rdmanet.RemoteSize)
+	n, err := messages.RecvMsg(ctx, text)
+	if err == nil {
+		err = ring.UnmarshalBinary(text[:n])
+	}
+	if err != nil || ring.Len() != slots*slot {
+		err = fmt.Errorf("the peer is no receiver of filecopy: %w", errors.Join(err, errors.ErrUnsupported))
+	}
+	return ring, err
+}
+
+// stored waits until the receiver has stored a slot.
+func stored(messages *rdmanet.Messages) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	_, err := messages.RecvMsg(ctx, nil)
+	return err
+}
+
 // fill writes the first n bytes of the buffer to slot i of the ring, and tells the receiver.
 func fill(messages *rdmanet.Messages, ring rdmanet.Remote, i int, buffer *rdmanet.Region, n int) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
 	if n > 0 {
 		to, err := ring.Slice(uint64(i*slot), uint64(n))
 		if err == nil {
-			err = messages.Conn().WriteRemote(to, buffer, 0)
+			err = messages.Conn().WriteRemote(ctx, to, buffer, 0)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	return messages.SendMsg(binary.BigEndian.AppendUint64(nil, uint64(n)))
+	return messages.SendMsg(ctx, binary.BigEndian.AppendUint64(nil, uint64(n)))
 }

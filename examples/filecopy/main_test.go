@@ -53,16 +53,16 @@ func TestInside(t *testing.T) {
 // final name exists.
 func TestCutShort(t *testing.T) {
 	exampletest.Inside(t)
-	for last, want := range map[string]string{"": "", "12345678": "bytes in a slot", "9": "1 bytes instead of 8"} {
+	for last, want := range map[string]string{"": "", "12345678": "bytes in a slot", "9": "in a message of 1"} {
 		_, to, _ := file(t, 0)
 		address, done := make(chan string, 1), make(chan error, 1)
 		go func() { done <- receive("mem0", to, func(at net.Addr) { address <- at.String() }) }()
 		conn, err := (&rdmanet.Dialer{Device: "mem0"}).Dial(t.Context(), "rdma", <-address)
 		assert.NilError(t, err)
 		messages := rdmanet.NewMessages(conn)
-		assert.NilError(t, messages.SendMsg([]byte{0, 0, 0, 0, 0, 0, 0, 9}))
+		assert.NilError(t, messages.SendMsg(t.Context(), []byte{0, 0, 0, 0, 0, 0, 0, 9}))
 		if last != "" {
-			assert.NilError(t, messages.SendMsg([]byte(last)))
+			assert.NilError(t, messages.SendMsg(t.Context(), []byte(last)))
 		} else {
 			assert.NilError(t, conn.Close())
 		}

@@ -149,7 +149,7 @@ func listenOn(device string, lc rdmanet.ListenConfig) (*rdmanet.Listener, error)
 	if err != nil {
 		return nil, err
 	}
-	return l.(*rdmanet.Listener), nil
+	return l, nil
 }
 
 // acceptOne listens, passes its address to onListening, and accepts one connection.

@@ -270,7 +270,7 @@ func deviceGone(r *round) error {
 	if err != nil {
 		return fmt.Errorf("listening again: %w", err)
 	}
-	s = &echoServer{r: r, l: l.(*rdmanet.Listener)}
+	s = &echoServer{r: r, l: l}
 	s.run()
 	defer s.close()
 	r.began = time.Now().Add(-took)

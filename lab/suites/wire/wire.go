@@ -28,7 +28,7 @@ func Device() string { return os.Getenv(Env) }
 // Listen listens over rdmanet. It replaces the method Listen of net.ListenConfig.
 func Listen(ctx context.Context, _, address string) (net.Listener, error) {
 	lc := rdmanet.ListenConfig{Device: Device(), TCPAddrs: true}
-	return lc.Listen(ctx, rdmanet.Network, address)
+	return lc.ListenNet(ctx, rdmanet.Network, address)
 }
 
 // Dial connects over rdmanet. It replaces the method DialContext of net.Dialer.
