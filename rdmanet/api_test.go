@@ -207,7 +207,7 @@ func TestMessageContexts(t *testing.T) {
 		shortly, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer stop()
 		assert.ErrorIs(t, client.SendMsg(shortly, make([]byte, 1<<20)), context.DeadlineExceeded)
-		assert.ErrorIs(t, client.SendMsg(t.Context(), nil), context.DeadlineExceeded, "after half a message there are no more")
+		assert.ErrorIs(t, client.SendMsg(t.Context(), nil), context.DeadlineExceeded, "half a message is the last")
 		n, err = server.RecvMsg(t.Context(), p)
 		assert.NilError(t, err)
 		assert.Equal(t, string(p[:n]), "whole")

@@ -12,8 +12,8 @@ import (
 // WriteRemote writes bytes of a region to the peer's memory. The length of the Remote is the number
 // of bytes, and the parameter off is the offset of the first byte in the region. WriteRemote
 // returns when the peer's device has acknowledged the bytes. On iWARP it returns when the local TCP
-// stack has the bytes. A later Write or message reaches the peer after the bytes, and can
-// announce them. If ctx ends, the rules of [Batch.Start] apply. Use a [Batch] for several operations.
+// stack has the bytes. A later Write or message reaches the peer after the bytes, and can announce
+// them. If ctx ends, the rules of [Batch.Start] apply. Use a [Batch] for several operations.
 func (c *Conn) WriteRemote(ctx context.Context, to Remote, from *Region, off int) error {
 	b := c.NewBatch()
 	b.Write(to, from, off)
@@ -150,9 +150,9 @@ func (b *Batch) do(ctx context.Context) error {
 // The device may access the memory until [Pending.Wait] has returned. If Wait is not called, it may
 // do so until the connection has ended. Operations in flight cannot be taken back: when ctx ends or
 // the connection is closed, they get 2 more seconds. If all end well by then, Wait returns nil.
-// Otherwise the connection is broken. The deadlines of the connection do not apply. If Start returns
-// an error, no operation is in flight any more. After an invalid operation none has been posted. If
-// ctx or the connection ends while Start posts, some may have been executed.
+// Otherwise the connection is broken. The deadlines of the connection do not apply. If Start
+// returns an error, no operation is in flight any more. After an invalid operation none has been
+// posted. If ctx or the connection ends while Start posts, some may have been executed.
 func (b *Batch) Start(ctx context.Context) (*Pending, error) {
 	p, err := b.start(ctx)
 	if err != nil {

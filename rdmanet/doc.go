@@ -23,9 +23,9 @@
 // in a message. The peer can then read and write the memory with [Conn.ReadRemote] and
 // [Conn.WriteRemote], and many pieces asynchronously with a [Batch]. If the device has atomics, the
 // peer can also use [Conn.FetchAdd] and [Conn.CompareSwap] on words of the memory. The program is
-// not notified of such operations unless the peer sends a message after them. A [RemoteMemory] reads
-// and writes the peer's memory from slices that are not registered. [Conn.WriteRegion] writes a
-// region to the stream without a copy. Calls for remote memory end with their contexts, and
+// not notified of such operations unless the peer sends a message after them. A [RemoteMemory]
+// reads and writes the peer's memory from slices that are not registered. [Conn.WriteRegion] writes
+// a region to the stream without a copy. Calls for remote memory end with their contexts, and
 // deadlines are for the stream.
 //
 // Connections in one [Zone] share [Memory], which is registered once. Each [Grant] of a Memory to a
@@ -80,9 +80,10 @@
 //
 // An error is a [*net.OpError] that wraps the cause. The cause is os.ErrDeadlineExceeded, the error
 // of a context, net.ErrClosed, [ErrNoDevice], [ErrAccess], or one of syscall.EINVAL, ECONNREFUSED,
-// ECONNRESET, EPIPE, ETIMEDOUT and EHOSTUNREACH. If an error of package udat is the reason, that error is in the chain, too. A peer
-// that violates the protocol ends only its own connection. Sizes, credits and positions from a peer
-// are checked before they are used; the bytes of the stream are not.
+// ECONNRESET, EPIPE, ETIMEDOUT and EHOSTUNREACH. If an error of package udat is the reason, that
+// error is in the chain, too. A peer that violates the protocol ends only its own connection.
+// Sizes, credits and positions from a peer are checked before they are used; the bytes of the
+// stream are not.
 //
 // # Concurrency
 //

@@ -95,12 +95,11 @@ func ExampleListenConfig() {
 // A server that does other work each second, and publishes its figures.
 func ExampleListener() {
 	config := rdmanet.ListenConfig{Device: "mem0"}
-	listener, err := config.Listen(context.Background(), "rdma", ":0")
+	l, err := config.Listen(context.Background(), "rdma", ":0")
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer listener.Close()
-	l := listener
+	defer l.Close()
 	expvar.Publish("connections", expvar.Func(func() any { return l.Stats() }))
 	l.SetDeadline(time.Now().Add(10 * time.Millisecond)) // a real program would set a second
 	_, err = l.AcceptConn()
@@ -201,7 +200,8 @@ func ExampleRegion() {
 		log.Fatal(err)
 	}
 	defer local.Close()
-	err = client.ReadRemote(context.Background(), local, 0, table.Remote()) // a real client gets the Remote in a message: see ExampleMessages
+	// A real client gets the Remote in a message: see ExampleMessages.
+	err = client.ReadRemote(context.Background(), local, 0, table.Remote())
 	fmt.Println(string(local.Bytes()), err)
 	copy(local.Bytes(), "after ")
 	err = client.WriteRemote(context.Background(), table.Remote(), local, 0)
@@ -263,6 +263,23 @@ func ExampleRemote() {
 	}
 	err = client.ReadRemote(context.Background(), local, 0, part)
 	fmt.Println(string(local.Bytes()), err)
+	// Output: right <nil>
+}
+
+// The peer's memory as an io.ReaderAt, for a program that registers nothing itself.
+func ExampleRemoteMemory() {
+	client, server := ends()
+	defer client.Close()
+	defer server.Close()
+	table, err := server.NewRegion([]byte("left and right"), rdmanet.PeerReads)
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	memory := client.RemoteMemory(ctx, table.Remote()) // a real client gets the Remote in a message
+	text, err := io.ReadAll(io.NewSectionReader(memory, 9, 5))
+	fmt.Println(string(text), err)
 	// Output: right <nil>
 }
 

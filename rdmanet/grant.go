@@ -23,9 +23,9 @@ type Grant struct {
 // Grant gives the peer the right to read or write (or both) the n bytes of m that begin at the
 // offset off. The number n must be positive, and the connection and m must be in the same [Zone].
 // Grant waits until the device has bound a memory window or ctx has ended, with the rules of
-// [Batch.Start]. A connection may have any number of grants, and they may overlap. With PeerAtomics the error is
-// syscall.EINVAL, because memory windows do not support atomics. On soft-RoCE a window always
-// covers the whole memory, so a grant of a part of m fails with errors.ErrUnsupported.
+// [Batch.Start]. A connection may have any number of grants, and they may overlap. With PeerAtomics
+// the error is syscall.EINVAL, because memory windows do not support atomics. On soft-RoCE a window
+// always covers the whole memory, so a grant of a part of m fails with errors.ErrUnsupported.
 func (c *Conn) Grant(ctx context.Context, m *Memory, off, n int, access Access) (*Grant, error) {
 	g, err := c.grant(ctx, m, off, n, access)
 	if err != nil {

@@ -47,8 +47,8 @@ type ListenConfig struct {
 	TCPAddrs bool
 	Logger   *slog.Logger
 	// Fallback, unless nil, allows ListenNet to use TCP if no RDMA device has the address
-	// ([ErrNoDevice]). ListenNet calls Fallback with the reason before it uses TCP. If Fallback is set,
-	// mem0 is used only if Device names it.
+	// ([ErrNoDevice]). ListenNet calls Fallback with the reason before it uses TCP. If Fallback is
+	// set, mem0 is used only if Device names it.
 	Fallback func(reason error)
 }
 

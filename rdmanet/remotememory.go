@@ -18,8 +18,8 @@ type RemoteMemory struct {
 	remote Remote
 }
 
-// RemoteMemory returns the peer's memory that remote identifies. If ctx ends, so do the calls of the
-// RemoteMemory, by the rules of [Batch.Start].
+// RemoteMemory returns the peer's memory that remote identifies. If ctx ends, so do the calls of
+// the RemoteMemory, by the rules of [Batch.Start].
 func (c *Conn) RemoteMemory(ctx context.Context, remote Remote) *RemoteMemory {
 	return &RemoteMemory{c, ctx, remote}
 }

@@ -261,7 +261,7 @@ func TestRPCX(t *testing.T) {
 		return dialer.DialContext(context.Background(), network, address)
 	}
 	rpcxserver.RegisterMakeListener("rdma", func(_ *rpcxserver.Server, address string) (net.Listener, error) {
-		return lc.Listen(context.Background(), "rdma", address)
+		return lc.ListenNet(context.Background(), "rdma", address)
 	})
 	s := rpcxserver.NewServer()
 	must(t, s.RegisterName("Echo", Echo{}, ""))
