@@ -2,6 +2,7 @@ package rdmanet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"syscall"
@@ -61,3 +62,14 @@ func (e timeoutError) Unwrap() error { return e.error }
 type lateError struct{ timeoutError }
 
 func (lateError) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// withErrno returns cause with errno in its chain. The parameter cause may be nil.
+func withErrno(cause error, errno syscall.Errno) error {
+	switch {
+	case cause == nil:
+		return errno
+	case errors.Is(cause, errno):
+		return cause
+	}
+	return fmt.Errorf("%w: %w", errno, cause)
+}

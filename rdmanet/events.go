@@ -159,17 +159,6 @@ func (c events) unlessAnswered(err error) error {
 	return err
 }
 
-// withErrno returns cause with errno in its chain. The parameter cause may be nil.
-func withErrno(cause error, errno syscall.Errno) error {
-	switch {
-	case cause == nil:
-		return errno
-	case errors.Is(cause, errno):
-		return cause
-	}
-	return fmt.Errorf("%w: %w", errno, cause)
-}
-
 // errBusy is the error if the listener has too many requests. Another Dial may succeed.
 type errBusy struct{ error }
 
