@@ -164,6 +164,7 @@ func (ep *EP) destroy() {
 	requests, recvs := ep.sources()
 	requests.mute()
 	recvs.mute()
+	ep.obj.ia.freed.Add(1)
 	ep.dropConnection()
 	ep.apply("ep_free", causeDestroyed, nil)
 	ep.mu.Unlock()

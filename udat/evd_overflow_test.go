@@ -200,3 +200,37 @@ func TestOverflowAfterFree(t *testing.T) {
 		completion(t, a.request, 7)
 	})
 }
+
+// TestOverflowDropsFreed: when there is no room left, events of freed endpoints go, not those of an
+// endpoint that lives. Each event that stays is in order.
+func TestOverflowDropsFreed(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{qlen: 2})
+		write := func(cookie udat.Cookie) {
+			t.Helper()
+			assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 1), cookie, b.mem.RMRTriplet(0, 1), 0))
+			eventually(t, func() bool { _, _, idle, err := a.ep.GetStatus(); return err == nil && idle }, "all is done")
+		}
+		for round := range udat.Cookie(2) {
+			x, y := *a, *b
+			x.ep, y.ep = a.another(nil), b.another(nil)
+			connect(t, &x, &y)
+			write(10*round + 1)
+			x.flood(t, &y, 4600)
+			full := udat.Queued(a.request)
+			write(10*round + 2) // is lost
+			assert.Equal(t, udat.Queued(a.request), full)
+			assert.NilError(t, x.ep.Free())
+			write(10*round + 3)
+			write(10*round + 4)
+			expect(t, b.conn, udat.EventConnectionDisconnected)
+			assert.NilError(t, y.ep.Free())
+		}
+		for round := range udat.Cookie(2) {
+			for _, of := range []udat.Cookie{1, 3, 4} {
+				completion(t, a.request, 10*round+of)
+			}
+		}
+		empty(t, a.request)
+	})
+}

@@ -191,8 +191,8 @@ const overflowRoom = 4096
 
 // overflow reports the overflow to the asynchronous dispatcher, once per overflow. The result full
 // is true if the room beyond the queue's length is used up too. That room is for overflowRoom
-// events, or for as many as the depth of the completion queue if that is larger. The completion
-// queue never shrinks, so the events of freed endpoints have room too.
+// events, or for twice as many as the depth of the completion queue if that is more: each endpoint
+// has the events of its connection too. When the room is used up, events of freed endpoints go.
 func (e *EVD) overflow() (full bool) {
 	if !e.overflowed {
 		e.overflowed = true
@@ -201,9 +201,28 @@ func (e *EVD) overflow() (full bool) {
 	}
 	room := overflowRoom
 	if e.cq != nil {
-		room = max(room, e.cq.Depth())
+		room = max(room, 2*e.cq.Depth())
 	}
-	return e.ring.n >= e.qlen+room
+	return e.ring.n >= e.qlen+room && !e.dropFreed()
+}
+
+// dropFreed removes the events of freed endpoints from the ring. It returns false if it has removed
+// none; it looks only if an endpoint of the adapter has been freed since the last call.
+func (e *EVD) dropFreed() bool {
+	freed := e.obj.ia.freed.Load()
+	if freed == e.freed {
+		return false
+	}
+	e.freed = freed
+	before := e.ring.n
+	e.ring.filter(func(ev *Event) bool {
+		stays := ev.EP == nil || ev.EP.obj.live.Load()
+		if !stays {
+			ev.freePlace()
+		}
+		return stays
+	})
+	return e.ring.n < before
 }
 
 func (e *EVD) overflowEvent(why error) *Event {

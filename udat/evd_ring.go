@@ -37,6 +37,24 @@ func (r *eventRing) pop(to *Event) {
 	}
 }
 
+// filter removes the events for which stays returns false.
+func (r *eventRing) filter(stays func(*Event) bool) {
+	n := r.n
+	r.n = 0
+	for i := range n {
+		ev := &r.buf[(r.head+i)&(len(r.buf)-1)]
+		if stays(ev) {
+			to := &r.buf[(r.head+r.n)&(len(r.buf)-1)]
+			*to = *ev
+			r.n++
+			if to == ev {
+				continue
+			}
+		}
+		*ev = Event{}
+	}
+}
+
 // reserve makes room for atLeast events in total.
 func (r *eventRing) reserve(atLeast int) {
 	if atLeast > len(r.buf) {

@@ -71,6 +71,7 @@ type IA struct {
 	activeEPs int  // endpoints that are connecting or connected
 	watching  bool // the keep-alive runs
 	flusher   *flusher
+	freed     atomic.Uint32 // endpoints that have been freed
 	poller    poller
 
 	told        sync.Once           // the log says that service points are exposed
@@ -269,6 +270,7 @@ type EVD struct {
 	unwaitable bool
 	disabled   bool
 	overflowed bool
+	freed      uint32      // the value of IA.freed at the last call of dropFreed
 	lost       *lostEvents // the queued event that reports lost asynchronous events; nil: none
 	overrun    bool        // the completion queue has lost completions
 	dead       bool
