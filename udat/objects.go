@@ -307,8 +307,8 @@ type SRQ struct {
 	failed   bool
 	slots    []srqSlot
 	free     []uint32
-	queued   int // posted and not completed
-	wrs      [1]fabric.RecvWR
+	queued   int             // posted and not completed
+	wrs      []fabric.RecvWR // of the batch
 	sges     []fabric.SGE
 
 	// outstanding is the number of receives whose events have not been dequeued. These are the

@@ -2,6 +2,7 @@ package udat
 
 import (
 	"math"
+	"slices"
 	"sync/atomic"
 
 	"github.com/godat/godat/udat/internal/fabric"
@@ -88,42 +89,88 @@ func (s *SRQ) growSlots(to int) {
 //
 // Implements: dat_srq_post_recv.
 func (s *SRQ) PostRecv(iov []LMRTriplet, cookie Cookie) error {
-	const op = "srq_post_recv"
+	one := [1]Recv{{IOV: iov, Cookie: cookie}}
+	_, err := s.PostRecvBatch(one[:])
+	return err
+}
+
+// PostRecvBatch posts the receives in order, in chunks of up to 64, each with one call into C, like
+// [SRQ.PostRecv]. Their Flags must be 0. It returns the number of receives posted. If this number
+// is less than len(recvs), the error is that of the next receive.
+//
+// Extension.
+func (s *SRQ) PostRecvBatch(recvs []Recv) (posted int, err error) {
 	if s == nil {
-		return badHandle(op, HandleSRQ, nil)
+		return 0, badHandle(srqPost, HandleSRQ, nil)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.obj.live.Load() {
-		return badHandle(op, HandleSRQ, &s.obj)
+		return 0, badHandle(srqPost, HandleSRQ, &s.obj)
 	}
-	if len(iov) > s.maxIOV {
-		return fail(op, InvalidParameter, SubArg2, "%d segments, the limit is %d", len(iov), s.maxIOV)
+	for posted < len(recvs) && err == nil {
+		s.wrs, s.sges = s.wrs[:0], s.sges[:0]
+		var bad error
+		for i := posted; i < min(len(recvs), posted+batchMax) && bad == nil; i++ {
+			bad = s.prepare(&recvs[i])
+		}
+		n := 0
+		if len(s.wrs) > 0 {
+			n, err = s.submit()
+		}
+		if posted += n; err == nil {
+			err = bad
+		}
 	}
-	sges, _, _, err := appendSegments(s.sges[:0], op, iov, PrivLocalWrite, s.pz, math.MaxUint64)
+	return posted, err
+}
+
+const srqPost = "srq_post_recv"
+
+// prepare checks a receive and adds it to the batch. It counts the receive, because it may complete
+// before the post returns.
+func (s *SRQ) prepare(r *Recv) error {
+	switch {
+	case r.Flags != 0:
+		return fail(srqPost, InvalidParameter, SubNone, "flags %v: a shared queue takes none", r.Flags)
+	case len(r.IOV) > s.maxIOV:
+		return fail(srqPost, InvalidParameter, SubArg2, "%d segments, the limit is %d", len(r.IOV), s.maxIOV)
+	}
+	first := len(s.sges)
+	sges, _, _, err := appendSegments(s.sges, srqPost, r.IOV, PrivLocalWrite, s.pz, math.MaxUint64)
 	if err != nil {
 		return err
 	}
 	if int(s.outstanding.Load()) >= s.maxRecv || len(s.free) == 0 {
-		return fail(op, InsufficientResources, SubResourceSRQ, "all %d receives (MaxRecvDTOs) are in flight", s.maxRecv)
+		return fail(srqPost, InsufficientResources, SubResourceSRQ, "all %d receives (MaxRecvDTOs) are in flight", s.maxRecv)
 	}
+	s.sges = sges
 	slot := s.free[len(s.free)-1]
+	s.free = s.free[:len(s.free)-1]
 	sl := &s.slots[slot]
 	sl.gen = (sl.gen + 1) & srqPartMask
-	sl.cookie, sl.busy = cookie, true
-	s.wrs[0] = fabric.RecvWR{ID: sharedID | uint64(sl.gen)<<srqGenPos | uint64(slot), NumSGE: uint32(len(sges))}
-	// Count first, because the receive may complete before the post returns.
-	s.free = s.free[:len(s.free)-1]
+	sl.cookie, sl.busy = r.Cookie, true
 	s.outstanding.Add(1)
 	s.queued++
-	if _, err := s.hw.PostRecv(s.wrs[:], sges); err != nil {
-		sl.busy = false
+	s.wrs = append(s.wrs, fabric.RecvWR{ID: sharedID | uint64(sl.gen)<<srqGenPos | uint64(slot),
+		FirstSGE: uint32(first), NumSGE: uint32(len(sges) - first)})
+	return nil
+}
+
+// submit posts the batch. It returns how many of its receives the device has taken.
+func (s *SRQ) submit() (int, error) {
+	n, err := s.hw.PostRecv(s.wrs, s.sges)
+	if err == nil {
+		return n, nil
+	}
+	for _, wr := range slices.Backward(s.wrs[n:]) {
+		slot := uint32(wr.ID & srqPartMask)
+		s.slots[slot].busy = false
 		s.free = append(s.free, slot)
 		s.outstanding.Add(-1)
 		s.queued--
-		return failAs(op, err, SubResourceSRQ)
 	}
-	return nil
+	return n, failAs(srqPost, err, SubResourceSRQ)
 }
 
 // claim implements sharedQueue. It frees the slot of the work request.

@@ -2,6 +2,7 @@ package udat_test
 
 import (
 	"errors"
+	"syscall"
 	"testing"
 	"time"
 
@@ -127,10 +128,17 @@ func TestSRQ(t *testing.T) {
 			p.LowWatermark == udat.SRQLWDefault)
 		assert.Assert(t, p.MaxRecvDTOs >= 16 && p.MaxRecvIOV >= 2)
 		rule.Proves(t, "SRQ-CREATE-01", "SRQ-QUERY-01")
-		for i := range 16 {
-			assert.NilError(t, s.PostRecv([]udat.LMRTriplet{b1.mem.Triplet(i*100, 60), b1.mem.Triplet(i*100+80, 20)},
-				udat.Cookie(100+i)))
+		var recvs []udat.Recv
+		for i := range 17 {
+			iov := []udat.LMRTriplet{b1.mem.Triplet(i*100, 60), b1.mem.Triplet(i*100+80, 20)}
+			recvs = append(recvs, udat.Recv{IOV: iov, Cookie: udat.Cookie(100 + i)})
 		}
+		for _, r := range recvs[:4] {
+			assert.NilError(t, s.PostRecv(r.IOV, r.Cookie))
+		}
+		n, err := s.PostRecvBatch(recvs[4:]) // one more than there is room for
+		assert.Equal(t, n, 12)
+		assert.ErrorIs(t, err, udat.WithSubtype(udat.InsufficientResources, udat.SubResourceSRQ))
 		available(t, s, 16)
 		assert.ErrorIs(t, s.PostRecv(nil, 0), udat.ErrInsufficientResources)
 		used := map[udat.Cookie]bool{}
@@ -275,6 +283,9 @@ func TestSRQErrors(t *testing.T) {
 		} {
 			assert.ErrorIs(t, s.PostRecv(c.iov, 1), c.want)
 		}
+		n, err := s.PostRecvBatch([]udat.Recv{{Flags: udat.CompletionUnsignalled}, {}})
+		assert.Equal(t, n, 0)
+		assert.ErrorIs(t, err, udat.ErrInvalidParameter)
 		assert.Equal(t, count(t, s).OutstandingDTOCount, 0)
 		rule.Proves(t, "SRQ-CREATE-03")
 		assert.NilError(t, s.PostRecv(e.iov(0, 1), 1))
@@ -309,6 +320,27 @@ func TestSRQAllocations(t *testing.T) {
 		})
 		assert.Equal(t, allocs, 0.0)
 		rule.Proves(t, "SRQ-POST-04", "GEN-09")
+	})
+}
+
+// TestSRQBatchRefused: if the device refuses a receive of a batch, the receives before it are
+// posted, and the places of the others are free again.
+func TestSRQBatchRefused(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		var script faultfabric.Script
+		e := newEnd(t, dev, setup{script: &script})
+		s := e.shared(t, udat.SRQAttr{MaxRecvDTOs: 100, MaxRecvIOV: 1})
+		batch := make([]udat.Recv, 100)
+		call := script.On(faultfabric.PostRecv).Skip(1).Fail(syscall.ENOMEM)
+		n, err := s.PostRecvBatch(batch)
+		call.Stop()
+		assert.Equal(t, n, 64)
+		assert.ErrorIs(t, err, syscall.ENOMEM)
+		assert.Equal(t, count(t, s).OutstandingDTOCount, 64)
+		n, err = s.PostRecvBatch(batch[64:])
+		assert.NilError(t, err)
+		assert.Equal(t, n, 36)
+		refused(t, s.PostRecv(nil, 0), udat.InsufficientResources, udat.SubResourceSRQ)
 	})
 }
 
