@@ -12,19 +12,18 @@ import (
 // The code of this file is the queue of a dispatcher. It uses endpoints only through three types:
 // source, completionSink and sharedQueue.
 
-// drain moves the events of all completions to the ring; e.mu is held.
-func (e *EVD) drain() { e.drainInto(nil, 1) }
+// drain moves the events of all completions that the queue has to the ring; e.mu is held.
+func (e *EVD) drain() { e.drainInto(nil, 0) }
 
-// drainInto drains all completions. The parameter polls limits how often it polls an empty
-// completion queue. The first events fill the caller's slice (to), the others go to the ring. If
-// the slice has slots, the ring must be empty. drainInto returns the number of slots filled; e.mu
-// is held.
+// drainInto drains all completions. The parameter polls is that of fabric.CQ.Poll. The first events
+// fill the caller's slice (to), the others go to the ring. If the slice has slots, the ring must be
+// empty. drainInto returns the number of slots filled; e.mu is held.
 func (e *EVD) drainInto(to []Event, polls int) int {
 	if e.cq == nil || e.dead {
 		return 0
 	}
 	to = to[:min(len(to), e.qlen)] // further events would be an overflow
-	for ; ; polls = 1 {
+	for ; ; polls = min(polls, 1) {
 		n, err := e.cq.Poll(e.wcs[:], polls)
 		e.completeAll(e.wcs[:n], to)
 		if n < len(e.wcs) || err != nil {
@@ -428,7 +427,7 @@ func (e *EVD) postReserved(ev *Event) bool {
 // hold locks of an endpoint; therefore failures are reported on other goroutines.
 func (e *EVD) poll() {
 	e.mu.Lock()
-	e.drain()
+	e.drainInto(nil, 1)
 	e.rouse() // the device may not notify of these completions: see FailuresNotify
 	e.unlockLater()
 }

@@ -17,12 +17,16 @@ func (e *EVD) wait(ctx context.Context, timeout time.Duration, threshold int, ev
 	if err := e.mayWait(threshold); err != nil {
 		return 0, err
 	}
+	polls := 0
+	if timeout == 0 {
+		polls = 1
+	}
 	if threshold == 1 && e.ring.n == 0 {
-		if e.drainInto(unsafe.Slice(ev, 1), 1) == 1 {
+		if e.drainInto(unsafe.Slice(ev, 1), polls) == 1 {
 			return e.ring.n, nil
 		}
 	} else {
-		e.drain()
+		e.drainInto(nil, polls)
 	}
 	if e.ring.n >= threshold {
 		e.pop(ev)

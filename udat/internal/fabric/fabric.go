@@ -200,7 +200,8 @@ type MW interface {
 type CQ interface {
 	// Poll moves up to len(wcs) completions to wcs, oldest first, and returns their number. It neither
 	// blocks nor allocates. If the queue is empty and another try is cheap on the device, Poll tries
-	// again. The parameter polls is the largest number of tries.
+	// again. The parameter polls is the largest number of tries. It is 0 if the caller waits for the
+	// queue next: then Poll need not make progress that a system call costs.
 	Poll(wcs []WC, polls int) (int, error)
 	// Arm requests one notification, for the next completion. With solicitedOnly the notification
 	// is for the next completion that is solicited or failed. Completions that are already queued

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/godat/godat/internal/blocker"
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
@@ -26,8 +25,7 @@ type CQ struct {
 	dev     *Device
 	bell    chan struct{}
 	waiting atomic.Bool
-	brief   atomic.Bool // the last Wait was shorter than blocker.For
-	over    func() bool // the method value pending, stored because making one for each Block would allocate
+	over    func() bool // the method value pending, stored because making one for each Wait would allocate
 	timer   *time.Timer // of Wait; only one goroutine at a time waits
 
 	mu      sync.Mutex
@@ -51,24 +49,22 @@ type Idler interface {
 	// Idle is called when a poll has found no completion. It lets the transport make progress, and
 	// reports whether there may be a completion now.
 	Idle() bool
-	// Block waits until the transport has made progress, Kick is called, or limit has passed. It
-	// blocks the caller's thread. It returns false if it did not wait, or waited without progress.
-	// It must not wait while the function over returns true.
-	Block(limit time.Duration, over func() bool) bool
-	// Kick ends Block.
-	Kick()
-	// Armed is called when the queue has been armed. Sleep is called when a Wait is about to park its
-	// goroutine.
+	// Lead returns a channel that gives a value to the one caller that may serve the transport; nil:
+	// the transport serves itself.
+	Lead() <-chan struct{}
+	// Serve waits for the transport's events, and handles those of all queues, until the function
+	// over returns true, or the deadline has passed (zero: none). Kick makes it call over. The
+	// caller has received from Lead; Serve lets another caller lead.
+	Serve(deadline time.Time, over func() bool)
+	// Kick makes the call of Serve for this queue call over. It returns false if there is none.
+	Kick() bool
+	// Armed is called when the queue has been armed. Sleep is called when a Wait is about to wait.
 	Armed()
 	Sleep()
 }
 
 // Waiting reports whether a call of Wait is running.
 func (c *CQ) Waiting() bool { return c.waiting.Load() }
-
-// Brief reports whether a call of Wait is running and the previous Wait was shorter than
-// blocker.For.
-func (c *CQ) Brief() bool { return c.waiting.Load() && c.brief.Load() }
 
 // Armed reports whether the queue is armed: the program may be about to wait for a completion.
 func (c *CQ) Armed() bool {
@@ -125,9 +121,9 @@ const EmptyPolls = 64
 // Poll moves completions to wcs. It does not repeat an empty poll. Each 64th empty poll yields the
 // processor, because the goroutine that makes completions may need it. On a thread that C has
 // created a yield costs microseconds; a poll costs about 50 ns.
-func (c *CQ) Poll(wcs []fabric.WC, _ int) (int, error) {
+func (c *CQ) Poll(wcs []fabric.WC, polls int) (int, error) {
 	n, err := c.poll(wcs)
-	if n > 0 || err != nil || len(wcs) == 0 {
+	if n > 0 || err != nil || len(wcs) == 0 || polls == 0 {
 		return n, err
 	}
 	if i := c.idler.Load(); i != nil && (*i).Idle() {
@@ -230,9 +226,8 @@ func (c *CQ) push(wc *fabric.WC, solicited bool) {
 
 // notify makes a blocked Wait check again whether it can return.
 func (c *CQ) notify() {
-	Ring(c.bell)
-	if i := c.idler.Load(); i != nil {
-		(*i).Kick()
+	if i := c.idler.Load(); i == nil || !(*i).Kick() {
+		Ring(c.bell)
 	}
 }
 
@@ -307,20 +302,8 @@ func (c *CQ) Wait(deadline time.Time) (bool, error) {
 	if done, fired, err := c.take(); done {
 		return fired, err
 	}
-	if i := c.Idler(); i != nil {
-		start := time.Now()
-		defer func() { c.brief.Store(time.Since(start) < blocker.For) }()
-		if c.brief.Load() {
-			limit := blocker.For
-			if !deadline.IsZero() {
-				limit = min(limit, deadline.Sub(start))
-			}
-			for left := limit; left > 0 && i.Block(left, c.over); left = limit - time.Since(start) {
-				if done, fired, err := c.take(); done {
-					return fired, err
-				}
-			}
-		}
+	i := c.Idler()
+	if i != nil {
 		i.Sleep()
 	}
 	var expired <-chan time.Time // nil: never
@@ -337,9 +320,15 @@ func (c *CQ) Wait(deadline time.Time) (bool, error) {
 		defer c.timer.Stop()
 		expired = c.timer.C
 	}
+	var lead <-chan struct{}
+	if i != nil {
+		lead = i.Lead()
+	}
 	for {
 		select {
 		case <-c.bell:
+		case <-lead:
+			i.Serve(deadline, c.over)
 		case <-expired:
 			return false, os.ErrDeadlineExceeded
 		}

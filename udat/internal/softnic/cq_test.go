@@ -10,7 +10,6 @@ import (
 
 	"gotest.tools/v3/assert"
 
-	"github.com/godat/godat/internal/blocker"
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
@@ -120,8 +119,10 @@ type idler struct {
 	idle, asleep int
 	armed        armed // when the queue was last armed
 	kicks        int
-	limits       []time.Duration // of each Block
-	block        func() bool
+	lead         chan struct{}
+	served       []time.Time // the deadline of each Serve
+	serving      bool
+	serve        func(over func() bool)
 }
 
 func (i *idler) Idle() bool {
@@ -137,16 +138,23 @@ func (i *idler) Armed() { i.armed = i.c.arm }
 
 func (i *idler) Sleep() { i.asleep++ }
 
-func (i *idler) Kick() { i.kicks++ }
+func (i *idler) Kick() bool {
+	i.kicks++
+	return i.serving
+}
 
-func (i *idler) Block(limit time.Duration, over func() bool) bool {
-	i.limits = append(i.limits, limit)
-	return !over() && i.block()
+func (i *idler) Lead() <-chan struct{} { return i.lead }
+
+func (i *idler) Serve(deadline time.Time, over func() bool) {
+	i.served = append(i.served, deadline)
+	i.serving = true
+	i.serve(over)
+	i.serving = false
 }
 
 // TestIdler: a poll that finds nothing calls Idle once, and returns the completions that Idle
-// makes. A poll that finds something, a poll with an empty wcs and a poll of a closed queue do not
-// call Idle. Arm calls Armed.
+// makes. A poll that finds something, a poll with an empty wcs, a poll before a Wait and a poll of
+// a closed queue do not call Idle. Arm calls Armed.
 func TestIdler(t *testing.T) {
 	c := &CQ{ring: make([]fabric.WC, leastRing), depth: leastRing, bell: make(chan struct{}, 1)}
 	assert.Assert(t, c.Idler() == nil)
@@ -169,31 +177,31 @@ func TestIdler(t *testing.T) {
 	i.has = true
 	poll(2, 1)
 	poll(0, 0)
+	n, err := c.Poll(make([]fabric.WC, 1), 0)
+	assert.NilError(t, err)
+	assert.Equal(t, n, 0)
 	assert.Equal(t, i.idle, 2)
 	assert.Equal(t, i.armed, notArmed)
 	assert.NilError(t, c.Arm(true))
 	assert.Equal(t, i.armed, armedSolicited)
 	assert.Equal(t, i.asleep, 0)
 	c.dead = true
-	_, err := c.Poll(make([]fabric.WC, 1), 1)
+	_, err = c.Poll(make([]fabric.WC, 1), 1)
 	assert.ErrorIs(t, err, fabric.ErrClosed)
 	assert.Equal(t, i.idle, 2)
 }
 
-// TestWaitBlocks: a Wait after a brief one calls Block, for at most blocker.For in total and not
-// beyond its deadline, until Wait can return or Block returns false. Then, or if the previous Wait
-// was long, it calls Sleep. Everything that ends a Wait calls Kick.
-func TestWaitBlocks(t *testing.T) {
+// TestWaitServes: a Wait that may lead calls Sleep, and then Serve with its deadline, until it can
+// return. If another leads, it waits for the bell or until it may lead. Everything that ends a Wait
+// calls Kick, and rings if no Serve is under way.
+func TestWaitServes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCQ(nil, leastRing)
-		i := &idler{c: c}
+		i := &idler{c: c, lead: make(chan struct{}, 1)}
 		c.SetIdler(i)
-		completes := func() bool {
-			c.push(&fabric.WC{}, false)
-			return true
-		}
+		completes := func() { c.push(&fabric.WC{}, false) }
 		wait := func(deadline time.Duration) (bool, error) {
-			i.limits, i.asleep = nil, 0
+			i.served, i.asleep = nil, 0
 			assert.NilError(t, c.Arm(false))
 			until := time.Time{}
 			if deadline != 0 {
@@ -201,55 +209,46 @@ func TestWaitBlocks(t *testing.T) {
 			}
 			return c.Wait(until)
 		}
-		fires := func(after time.Duration, brief bool) {
+		fires := func() {
 			t.Helper()
-			time.AfterFunc(after, func() { completes() })
 			fired, err := wait(0)
 			assert.NilError(t, err)
 			assert.Assert(t, fired)
 			assert.Equal(t, i.asleep, 1)
-			assert.Equal(t, c.brief.Load(), brief)
 		}
-		fires(blocker.For, false)
-		assert.Equal(t, len(i.limits), 0)
-		fires(blocker.For-1, true)
-		assert.Equal(t, len(i.limits), 0)
-		assert.Equal(t, i.kicks, 2)
-
-		i.block = func() bool { return false } // in vain
-		fires(blocker.For-1, true)
-		assert.DeepEqual(t, i.limits, []time.Duration{blocker.For})
-
-		for range 2 {
+		for n := range 2 { // another leads
+			time.AfterFunc(time.Minute, completes)
+			fires()
+			assert.Equal(t, len(i.served), 0)
+			assert.Equal(t, i.kicks, n+1)
+		}
+		for range 2 { // this one leads, after the other
 			rounds := 0
-			i.block = func() bool {
-				time.Sleep(time.Millisecond)
-				if rounds++; rounds == 3 {
-					return completes()
+			i.serve = func(over func() bool) {
+				for ; !over(); rounds++ {
+					time.Sleep(time.Minute)
+					if rounds == 2 {
+						completes()
+					}
 				}
-				return true // read something that completes nothing
 			}
-			fired, err := wait(0)
-			assert.NilError(t, err)
-			assert.Assert(t, fired)
-			assert.DeepEqual(t, i.limits, []time.Duration{blocker.For, blocker.For - time.Millisecond,
-				blocker.For - 2*time.Millisecond})
-			assert.Equal(t, i.asleep, 0)
+			time.AfterFunc(time.Minute, func() { Ring(i.lead) })
+			fires()
+			assert.Equal(t, rounds, 3)
+			assert.DeepEqual(t, i.served, []time.Time{{}})
+			assert.Equal(t, len(c.bell), 0)
 		}
 
-		_, err := wait(2 * time.Millisecond)
+		i.serve = func(func() bool) { <-time.After(time.Hour) }
+		Ring(i.lead)
+		until := time.Now().Add(time.Hour)
+		_, err := wait(time.Hour)
 		assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
-		assert.DeepEqual(t, i.limits, []time.Duration{2 * time.Millisecond, time.Millisecond})
-
-		i.block = func() bool { // for longer than blocker.For
-			time.Sleep(blocker.For)
-			return true
-		}
-		fires(2*blocker.For, false)
-		assert.DeepEqual(t, i.limits, []time.Duration{blocker.For})
+		assert.DeepEqual(t, i.served, []time.Time{until})
 
 		before := i.kicks
-		c.push(&fabric.WC{}, false) // not armed
+		c.arm = notArmed
+		completes()
 		assert.Equal(t, i.kicks, before)
 		c.Wake()
 		assert.Equal(t, i.kicks, before+1)

@@ -4,19 +4,16 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/godat/godat/udat/internal/softnic"
 )
 
-// hotSet is a completion queue's set of hot links. The caller that polls the queue, or waits
-// briefly, reads the sockets of hot links itself, so that its completions need no other goroutine.
-// A link becomes hot after two consecutive events of its socket if, at each of the two, the queue
-// was being polled or a brief Wait was under way. No link becomes hot while the queue is armed. A
-// hot link becomes cool (no longer hot) when the caller is about to sleep, or has not polled
-// between two ticks (tickEvery).
-//
-// A link is hot for waits if a Wait has made the link hot, or has blocked while the link was hot.
-// The device's poller also reads the socket of such a link, except while a Wait blocks.
+// hotSet is a completion queue's set of hot links. The caller that polls the queue reads the
+// sockets of hot links itself, so that its completions need no other goroutine. A link becomes hot
+// after two consecutive events of its socket if the queue was being polled before each of the two.
+// No link becomes hot while the queue is armed. A hot link becomes cool (no longer hot) when the
+// caller is about to wait, or has not polled between two ticks (tickEvery).
 type hotSet struct {
 	dev    *Device
 	queue  *softnic.CQ
@@ -25,8 +22,6 @@ type hotSet struct {
 	links  [4]atomic.Pointer[link]
 	latest atomic.Pointer[link] // the link that sent last; polls read its socket for acknowledgements even if it is cool
 	count  atomic.Int32
-
-	blocked atomic.Pointer[kicker] // set while a Wait blocks
 
 	mu    sync.Mutex    // held to change links
 	ticks atomic.Uint32 // the value of polls at the last tick
@@ -81,7 +76,7 @@ func (s *hotSet) pollLatest(l *link) bool {
 	got, _ := l.receive(false) // if another goroutine is reading, waits for it: it may read what the caller needs
 	switch {
 	case !got:
-	case l.hot.Load() == nil && l.wins.Add(1) > 1 && s.add(l, false):
+	case l.hot.Load() == nil && l.wins.Add(1) > 1 && s.add(l):
 		s.dev.heat(s)
 	default: // the socket's event may not come, because the socket has been read
 		l.owe(s)
@@ -129,12 +124,14 @@ func (s *hotSet) each(f func(*link)) {
 	}
 }
 
-// Kick ends Block.
-func (s *hotSet) Kick() {
-	if k := s.blocked.Load(); k != nil {
-		k.Kick()
-	}
+// Lead, Serve and Kick let a Wait of the queue wait for the sockets of the device: see poller.
+func (s *hotSet) Lead() <-chan struct{} { return s.dev.poller.ask() }
+
+func (s *hotSet) Serve(deadline time.Time, over func() bool) {
+	s.dev.poller.serve(s.queue, deadline, over)
 }
+
+func (s *hotSet) Kick() bool { return s.dev.poller.kick(s.queue) }
 
 // pay sends the acknowledgement that a call of link.owe has postponed.
 func (s *hotSet) pay() {
@@ -176,37 +173,31 @@ func (s *hotSet) poll(l *link) bool {
 	return got
 }
 
-// warm counts an event of the socket, and makes the link hot after two events. The parameter waited
-// has an entry for each of the link's completion queues, which says whether a brief Wait was under
-// way.
-func (l *link) warm(waited [2]bool) {
-	if !l.live.Load() || !l.qp.Connected() || l.hot.Load() != nil && !l.byWait.Load() {
+// warm counts an event of the socket, and makes the link hot after two events with polls before
+// them.
+func (l *link) warm() {
+	if !l.live.Load() || !l.qp.Connected() || l.hot.Load() != nil {
 		return
 	}
 	for i, s := range l.polled {
 		polls := s.polls.Load()
 		polled := polls-l.seen[i] >= manyPolls
 		l.seen[i] = polls
-		switch {
-		case !polled && !waited[i]:
-			continue
-		case l.hot.Load() != nil:
-			if !waited[i] {
-				l.cool()
+		if polled {
+			if l.wins.Add(1) > 1 && s.add(l) {
+				s.dev.heat(s)
 			}
-		case l.wins.Add(1) > 1 && s.add(l, waited[i]):
-			s.dev.heat(s)
+			return
 		}
-		return
 	}
 	l.wins.Store(0)
 }
 
-// add adds the link to the set, for waits or for polls. It returns false if the set is full, if the
-// link is in another set, or if the queue is armed. A caller that has armed the queue may sleep
-// until the notification comes, and does not read the sockets meanwhile.
-func (s *hotSet) add(l *link, byWait bool) bool {
-	if !l.sock.pollable() || s.queue.Armed() || !s.put(l, byWait) {
+// add adds the link to the set. It returns false if the set is full, if the link is in another set,
+// or if the queue is armed. A caller that has armed the queue may sleep until the notification
+// comes, and does not read the sockets meanwhile.
+func (s *hotSet) add(l *link) bool {
+	if !l.sock.pollable() || s.queue.Armed() || !s.put(l) {
 		return false
 	}
 	if s.queue.Armed() { // Sleep may have come before put
@@ -217,7 +208,7 @@ func (s *hotSet) add(l *link, byWait bool) bool {
 }
 
 // put puts the link into a free place of the set.
-func (s *hotSet) put(l *link, byWait bool) bool {
+func (s *hotSet) put(l *link) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.links {
@@ -225,12 +216,9 @@ func (s *hotSet) put(l *link, byWait bool) bool {
 			if !l.hot.CompareAndSwap(nil, s) {
 				return false
 			}
-			l.byWait.Store(byWait)
 			s.links[i].Store(l)
 			s.count.Add(1)
-			if !byWait {
-				l.sock.watch(false)
-			}
+			l.sock.watch(false)
 			return true
 		}
 	}
@@ -249,7 +237,6 @@ func (l *link) cool() {
 		if s.links[i].CompareAndSwap(l, nil) {
 			s.count.Add(-1)
 			l.hot.Store(nil)
-			l.byWait.Store(false)
 			l.sock.watch(true)
 		}
 	}
@@ -275,7 +262,7 @@ func (d *Device) tick() (again bool) {
 	d.hotMu.Unlock()
 	for _, s := range sets {
 		polls := s.polls.Load()
-		if polls == s.ticks.Load() && s.blocked.Load() == nil {
+		if polls == s.ticks.Load() {
 			s.Sleep()
 		}
 		s.pay()
@@ -296,12 +283,11 @@ func (l *link) readable(end bool) (more bool) {
 	s := l.polled[ofReceives]
 	waits := s.queue.Waiting()
 	l.attended = !waits && s.polls.Load() != l.seen[ofReceives]
-	waited := [2]bool{l.polled[0].queue.Brief(), l.polled[1].queue.Brief()}
 	_, more = l.receive(false)
 	if waits {
 		l.attended = l.heard.delivered.Load() > l.sent.executed.Load()
 	}
-	l.warm(waited)
+	l.warm()
 	return more
 }
 
@@ -313,7 +299,7 @@ func (l *link) writable() { l.run() }
 // not wake a caller that waits, so it is acknowledged at once.
 func (l *link) rest() {
 	switch {
-	case l.hot.Load() != nil && !l.byWait.Load():
+	case l.hot.Load() != nil:
 	case l.attended:
 		l.owe(l.polled[ofReceives])
 	default:

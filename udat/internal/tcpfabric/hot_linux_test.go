@@ -408,7 +408,7 @@ func TestArmedIsCool(t *testing.T) {
 		w.put(1, []byte("some"))
 		w.executed() // without a poll
 	}
-	assert.Assert(t, !w.set.add(w.l, false))
+	assert.Assert(t, !w.set.add(w.l))
 	assert.Assert(t, w.l.hot.Load() == nil)
 	w.Close()
 	w.s.expect(fabric.EventDisconnected)
@@ -501,9 +501,9 @@ func TestHotInOneSet(t *testing.T) {
 		if n%2 > 0 {
 			first, second = second, first
 		}
-		assert.Assert(t, first.add(w.l, false))
+		assert.Assert(t, first.add(w.l))
 		for _, s := range []*hotSet{second, first} {
-			assert.Assert(t, !s.add(w.l, false))
+			assert.Assert(t, !s.add(w.l))
 		}
 		first.Sleep()
 		assert.Assert(t, w.l.hot.Load() == nil)

@@ -131,7 +131,6 @@ type timers struct {
 type attention struct {
 	polled [2]*hotSet             // the hot sets of the queue pair's completion queues
 	hot    atomic.Pointer[hotSet] // the set whose polls read the socket; nil: none
-	byWait atomic.Bool            // the link is hot for waits
 	wins   atomic.Int32           // consecutive events with polls between them
 
 	// Only the poller uses these.

@@ -14,33 +14,60 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godat/godat/udat/internal/softnic"
 )
 
-// poller waits for the sockets of a device in one goroutine. Its epoll instance is registered with
+// poller waits for the sockets of a device, and serves them. Its epoll instance is registered with
 // the poller of Go's runtime, so that no thread blocks in epoll_wait. The sockets are not
 // registered there, so that the runtime does not disturb a caller that polls a socket.
+//
+// One goroutine at a time leads: only it waits. A Wait of a completion queue leads if no other Wait
+// does, because a completion that its own goroutine makes needs no other goroutine to wake up. If
+// no Wait has led for lateLead, the keeper leads, which is a goroutine of the poller, until a Wait
+// asks for the lead.
 type poller struct {
 	fd   int
 	file *os.File
 	raw  syscall.RawConn
+	wait func(uintptr) bool // the method epollWait
 	tick func() (again bool)
 	asks atomic.Bool // set by poller.again: tick must be called
-	done chan struct{}
+
+	lead    chan struct{}              // has a value while nobody leads
+	leader  atomic.Pointer[softnic.CQ] // the queue whose Wait leads; nil: the keeper, or nobody
+	keeping atomic.Bool                // the keeper leads
+	wanted  atomic.Bool                // the keeper must let a Wait lead
+	asleep  atomic.Bool                // the leader waits for the sockets
+	late    *time.Timer                // calls lateKeep
+	set     atomic.Bool                // late has been set
+	led     atomic.Bool                // a Wait has led since late was set
+	wake    chan struct{}              // makes the keeper lead
+	closing atomic.Bool                // the keeper must end
+	done    chan struct{}              // closed when the keeper has ended
 
 	mu    sync.Mutex
 	socks map[int32]*sock
 	next  int32
 
+	// Only the leader uses these.
 	ready [64]unix.EpollEvent
 	n     int
-	due   []*sock // sockets to read in this round
-	more  []*sock // sockets to read in the next round
+	due   []*sock   // sockets to read in this round
+	more  []*sock   // sockets to read in the next round
+	ticks time.Time // when to call tick next; zero: never
+	limit time.Time // the deadline of file
+	stale bool      // interrupt may have set another deadline
 }
 
 // tickEvery is the time between two calls of tick, as long as tick returns true.
 const tickEvery = time.Millisecond
 
-// newPoller starts a poller and its goroutine. A call of poller.again makes the goroutine call the
+// lateLead is the time without a leading Wait after which the keeper leads. The timer is not set
+// again each time a Wait has led, so it may take twice as long.
+const lateLead = time.Millisecond
+
+// newPoller starts a poller and its keeper. A call of poller.again makes the leader call the
 // function tick once every tickEvery, as long as tick returns true.
 func newPoller(tick func() (again bool)) (*poller, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
@@ -51,63 +78,167 @@ func newPoller(tick func() (again bool)) (*poller, error) {
 		unix.Close(fd)
 		return nil, err
 	}
-	p := &poller{fd: fd, file: os.NewFile(uintptr(fd), "epoll"), tick: tick, done: make(chan struct{}),
-		socks: make(map[int32]*sock)}
+	p := &poller{fd: fd, file: os.NewFile(uintptr(fd), "epoll"), tick: tick, lead: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), done: make(chan struct{}), socks: make(map[int32]*sock)}
+	p.wait = p.epollWait
 	if p.raw, err = p.file.SyscallConn(); err != nil {
 		p.file.Close()
 		return nil, err
 	}
-	go p.loop()
+	p.late = time.AfterFunc(lateLead, p.lateKeep)
+	p.late.Stop()
+	go p.keep()
 	return p, nil
 }
 
+// stop ends the keeper. No Wait may come any more.
 func (p *poller) stop() {
+	p.closing.Store(true)
 	p.file.Close()
+	softnic.Ring(p.wake)
 	<-p.done
+	p.late.Stop()
 }
 
-func (p *poller) loop() {
+// keep is the keeper.
+func (p *poller) keep() {
 	defer close(p.done)
-	wait := func(uintptr) bool {
-		n, err := unix.EpollWait(p.fd, p.ready[:], 0)
-		p.n = max(n, 0)
-		return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
-	}
-	var next time.Time // when to call tick next; zero: never
 	for {
-		p.n = 0
-		expired := false
-		if len(p.more) > 0 {
-			wait(0)
-		} else if err := p.raw.Read(wait); err != nil {
-			if expired = errors.Is(err, os.ErrDeadlineExceeded); !expired {
-				return
+		p.wanted.Store(false)
+		p.keeping.Store(true)
+		open := p.serve(nil, time.Time{}, p.wanted.Load)
+		p.keeping.Store(false)
+		if !open {
+			return
+		}
+		for taken := false; !taken; {
+			<-p.wake
+			if p.closing.Load() {
+				<-p.lead // a Wait that still leads ends
+				taken = true
+			}
+			select {
+			case <-p.lead:
+				taken = true
+			default: // a Wait leads
 			}
 		}
-		p.round()
-		switch now := time.Now(); {
-		case next.IsZero() && p.asks.Swap(false):
-			next = now.Add(tickEvery)
-		case next.IsZero() || now.Before(next):
-			if !expired {
-				continue
-			} // an earlier p.again set the deadline that expired: set a new deadline, or each Read fails
-		case p.tick() || p.asks.Swap(false):
-			next = now.Add(tickEvery)
-		default:
-			next = time.Time{}
-		}
-		p.file.SetReadDeadline(next)
-		if p.asks.Load() && next.IsZero() { // p.again was called meanwhile, and its deadline was just overwritten: restore it
-			p.file.SetReadDeadline(past)
-		}
 	}
 }
 
-// A call of again makes the poller's goroutine call the function tick.
+// lateKeep runs when the timer late fires.
+func (p *poller) lateKeep() {
+	if p.led.Swap(false) {
+		p.late.Reset(lateLead)
+		return
+	}
+	p.set.Store(false) // before the keeper tries to lead: a Wait that leads meanwhile sets the timer again
+	softnic.Ring(p.wake)
+}
+
+// ask makes the keeper let a Wait lead. It returns the channel lead.
+func (p *poller) ask() <-chan struct{} {
+	if p.keeping.Load() {
+		p.wanted.Store(true)
+		p.interrupt()
+	}
+	return p.lead
+}
+
+// serve leads until the function over returns true, the deadline has passed (zero: none), or the
+// poller is stopped, which it reports. The caller has taken the value of lead, and is a Wait of the
+// queue c or the keeper (nil).
+func (p *poller) serve(c *softnic.CQ, deadline time.Time, over func() bool) (open bool) {
+	p.leader.Store(c)
+	for open = true; open && !over() && (deadline.IsZero() || time.Now().Before(deadline)); {
+		open = p.step(deadline, over)
+	}
+	p.leader.Store(nil)
+	p.led.Store(true)
+	p.lead <- struct{}{}
+	if !p.set.Swap(true) {
+		p.late.Reset(lateLead)
+	}
+	return open
+}
+
+// step waits for the sockets once, and serves them. It returns false if the poller is stopped.
+func (p *poller) step(deadline time.Time, over func() bool) (open bool) {
+	p.n = 0
+	if len(p.more) > 0 {
+		p.wait(0)
+	} else if !p.sleep(deadline, over) {
+		return false
+	}
+	p.round()
+	if p.ticks.IsZero() {
+		return true
+	}
+	if now := time.Now(); !now.Before(p.ticks) {
+		p.ticks = time.Time{}
+		if p.tick() || p.asks.Swap(false) {
+			p.ticks = now.Add(tickEvery)
+		}
+	}
+	return true
+}
+
+// sleep waits until a socket is ready, a tick is due, the deadline has passed, or interrupt is
+// called.
+func (p *poller) sleep(deadline time.Time, over func() bool) (open bool) {
+	if p.ticks.IsZero() && p.asks.Swap(false) {
+		p.ticks = time.Now().Add(tickEvery)
+	}
+	until := p.ticks
+	if until.IsZero() || !deadline.IsZero() && deadline.Before(until) {
+		until = deadline
+	}
+	if p.stale || !until.Equal(p.limit) {
+		p.file.SetReadDeadline(until)
+		p.limit, p.stale = until, false
+	}
+	var err error
+	p.asleep.Store(true)
+	if !over() && !(p.ticks.IsZero() && p.asks.Load()) { // what comes after this interrupts the wait
+		err = p.raw.Read(p.wait)
+	}
+	p.asleep.Store(false)
+	p.stale = errors.Is(err, os.ErrDeadlineExceeded)
+	return err == nil || p.stale
+}
+
+// epollWait fills ready, and reports whether the wait is over.
+func (p *poller) epollWait(uintptr) bool {
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.fd), uintptr(unsafe.Pointer(&p.ready[0])),
+		uintptr(len(p.ready)), 0, 0, 0)
+	p.n = 0
+	if errno == 0 {
+		p.n = int(n)
+	}
+	return p.n > 0 || errno != 0 && errno != unix.EINTR
+}
+
+// interrupt ends the wait of the leader, if it waits.
+func (p *poller) interrupt() {
+	if p.asleep.Load() {
+		p.file.SetReadDeadline(past)
+	}
+}
+
+// kick makes a Wait of the queue c check whether it is over. It returns false if no such Wait
+// leads.
+func (p *poller) kick(c *softnic.CQ) bool {
+	if p.leader.Load() != c {
+		return false
+	}
+	p.interrupt()
+	return true
+}
+
+// A call of again makes the leader call the function tick.
 func (p *poller) again() {
 	if !p.asks.Swap(true) {
-		p.file.SetReadDeadline(past)
+		p.interrupt()
 	}
 }
 

@@ -5,6 +5,8 @@ package tcpfabric
 import (
 	"net"
 	"time"
+
+	"github.com/godat/godat/udat/internal/softnic"
 )
 
 // poller does nothing here: each socket has goroutines of its own. The build tag portablesocket
@@ -19,12 +21,11 @@ func (*poller) again() {}
 
 func (*poller) adopt(c stream, on events) (socket, error) { return newStreamSock(c, on), nil }
 
-// The type kicker and the method Block do nothing here: Block does not wait.
-type kicker struct{}
+func (*poller) ask() <-chan struct{} { return nil }
 
-func (*kicker) Kick() {}
+func (*poller) serve(*softnic.CQ, time.Time, func() bool) {}
 
-func (s *hotSet) Block(time.Duration, func() bool) bool { return false }
+func (*poller) kick(*softnic.CQ) bool { return false }
 
 // Here TCP has no user timeout.
 func undelivered(uintptr) (data, closed bool, silent time.Duration) { return false, false, 0 }

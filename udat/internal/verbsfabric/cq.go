@@ -76,7 +76,7 @@ func (d *device) checkDepth(depth int) error {
 }
 
 func (q *cq) Poll(wcs []fabric.WC, polls int) (int, error) {
-	n, err := q.v.PollSpin(wcs, polls)
+	n, err := q.v.PollSpin(wcs, max(polls, 1))
 	if err != nil {
 		return n, errmap.Wrap(err)
 	}
