@@ -16,6 +16,8 @@ const (
 	changeDamage
 	changePlace
 	changeLie
+	changeEarly // acknowledgements, see flow.go
+	changeAgain // answers, see model.go
 	changeKinds
 )
 
@@ -78,6 +80,10 @@ func (p *peer) changed(f *frame) []*frame {
 	case changeLie:
 		if p.own {
 			return []*frame{p.lie(), legal}
+		}
+	case changeEarly:
+		if p.own {
+			return []*frame{p.tooEarly(), legal}
 		}
 	}
 	return []*frame{f}

@@ -21,6 +21,7 @@ type model struct {
 	// What the target has sent.
 	theirSends, theirRequests uint32
 	asked                     []*ask // reads and atomics of the target, oldest first
+	past                      []*ask // the latest of those that have been answered
 	message                   uint64 // the number of the message that comes
 	numbered                  bool   // it is known
 	offset                    int    // bytes of the incomplete send
@@ -182,7 +183,7 @@ func (p *peer) answered(f *frame) error {
 func (p *peer) nextAnswer() *frame {
 	a := p.asked[0]
 	if a.atomic {
-		p.asked = p.asked[1:]
+		p.leaves()
 		p.answers++
 		return atomicResponse(p.answers, a.key, 0xE1E2E3E4E5E6E7E8)
 	}
@@ -193,9 +194,27 @@ func (p *peer) nextAnswer() *frame {
 	last := a.done+n == a.length
 	f := tagged(opReadResponse, last, a.key, a.at+uint64(a.done), foreign(n))
 	if a.done += n; last {
-		p.asked = p.asked[1:]
+		p.leaves()
 	}
 	return f
+}
+
+// leaves takes the oldest read or atomic of the target, which has its answer, out of those asked.
+func (p *peer) leaves() {
+	p.past = append(p.past, p.asked[0])
+	p.past, p.asked = p.past[max(0, len(p.past)-p.in):], p.asked[1:]
+}
+
+// again is the change that the target gets a second answer, with nothing asked: to one of as many
+// reads and atomics as it may have under way.
+func (p *peer) again() {
+	if len(p.past) == 0 || !p.enabled[changeAgain] || p.rnd.Float64() >= p.chance {
+		return
+	}
+	a := *p.past[p.rnd.IntN(len(p.past))]
+	p.change("a second answer to %x", a.key)
+	a.done = 0
+	p.asked = append(p.asked, &a)
 }
 
 // segment returns the most payload that a frame may have.

@@ -51,11 +51,13 @@ func session(c *child, listener *net.TCPListener, seed uint64) *outcome {
 	switch pattern.ThemeOf(seed) {
 	case pattern.Slow:
 		p.pauses, buffer = pick(20, 200, 400), pick(16384, 65536)
-		if p.enabled[changeLie] = true; rnd.IntN(2) == 0 {
-			p.enabled = [changeKinds]bool{changeLie: true}
+		if p.enabled[changeLie], p.enabled[changeEarly] = true, true; rnd.IntN(2) == 0 {
+			p.enabled = [changeKinds]bool{changeEarly: true}
 		}
 	case pattern.Answers:
-		p.enabled[changeLie], p.enabled[changeOld] = true, true
+		if p.enabled[changeLie], p.enabled[changeOld], p.enabled[changeAgain] = true, true, true; rnd.IntN(2) == 0 {
+			p.enabled = [changeKinds]bool{changeAgain: true}
+		}
 	}
 	o := &outcome{seed: seed}
 	port, passive := 0, rnd.IntN(3) == 0

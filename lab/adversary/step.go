@@ -32,7 +32,7 @@ func (p *peer) weigh() {
 		p.weights[stepWrite] += 5
 		p.weights[stepRead] += 5
 	}
-	if p.chance == 0 || !p.own || !p.enabled[changeLie] {
+	if p.chance == 0 || !p.own || !p.enabled[changeLie] && !p.enabled[changeEarly] {
 		p.weights[stepLie] = 0
 	}
 }
@@ -50,6 +50,9 @@ func (p *peer) step() error {
 	}
 	switch kind {
 	case stepAnswer:
+		if len(p.asked) == 0 {
+			p.again()
+		}
 		if len(p.asked) > 0 {
 			return p.emit(p.nextAnswer())
 		}
@@ -70,7 +73,11 @@ func (p *peer) step() error {
 			p.paused = p.rnd.IntN(p.pauses + 1)
 		}
 	case stepLie:
-		if p.rnd.Float64() < p.chance*4 {
+		switch early := p.enabled[changeEarly] && (!p.enabled[changeLie] || p.rnd.IntN(2) == 0); {
+		case p.rnd.Float64() >= p.chance*4:
+		case early:
+			return p.put(p.tooEarly())
+		default:
 			return p.put(p.lie())
 		}
 	}
