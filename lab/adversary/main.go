@@ -11,7 +11,6 @@ package main
 import (
 	"flag"
 	"fmt"
-	"net"
 	"os"
 	"os/signal"
 	"strings"
@@ -134,12 +133,6 @@ func (c *campaign) run(workers int, keepGoing bool) {
 
 // work has sessions, one after the other, with targets that take turns.
 func (c *campaign) work(turn int, keepGoing bool) {
-	listener, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		c.add(&outcome{finding: err}, false)
-		return
-	}
-	defer listener.Close()
 	for ; ; turn++ {
 		program := c.targets[turn%len(c.targets)]
 		mode := pattern.Modes[turn/len(c.targets)%len(pattern.Modes)]
@@ -157,7 +150,7 @@ func (c *campaign) work(turn int, keepGoing bool) {
 				t.stop()
 				return
 			}
-			o := session(t, listener, seed)
+			o := session(t, seed)
 			if o.finding != nil {
 				o.finding = fmt.Errorf("%s %s: %w", program, mode, o.finding)
 			}

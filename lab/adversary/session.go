@@ -36,7 +36,7 @@ func (o *outcome) String() string {
 
 // session has one conversation with the target. All that is random in it comes of the seed; the
 // order of what both ends do at the same time does not.
-func session(c *child, listener *net.TCPListener, seed uint64) *outcome {
+func session(c *child, seed uint64) *outcome {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	pick := func(of ...int) int { return of[rnd.IntN(len(of))] }
 	p := &peer{seed: seed, rnd: rnd, grants: c.Grants, arrived: make(chan *frame, pick(1, 1, 16, 256)),
@@ -61,7 +61,12 @@ func session(c *child, listener *net.TCPListener, seed uint64) *outcome {
 	}
 	o := &outcome{seed: seed}
 	port, passive := 0, rnd.IntN(3) == 0
+	var listener *net.TCPListener // of this session: after a reply of revision 1 the target connects again
 	if passive {
+		if listener, o.finding = net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}); o.finding != nil {
+			return o
+		}
+		defer listener.Close()
 		port = listener.Addr().(*net.TCPAddr).Port
 	}
 	if o.finding = c.begin(seed, port); o.finding != nil {
@@ -107,9 +112,9 @@ func (p *peer) meet(c *child, listener *net.TCPListener, passive bool, buffer in
 		if passive {
 			shake = tls.Server
 		}
-		over := shake(p.tcp, c.over)
+		over, begun := shake(p.tcp, c.over), time.Now()
 		if err := over.Handshake(); err != nil {
-			return finding("the handshake of TLS: %v", err)
+			return finding("the handshake of TLS with %v, after %v: %v", p.tcp.RemoteAddr(), time.Since(begun), err)
 		}
 		p.conn = over
 	}
