@@ -103,9 +103,10 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 // Dial connects to "host:port" on the network "rdma". The networks "tcp", "tcp4" and "tcp6", which
 // programs of package net name, connect by RDMA all the same; "tcp4" and "tcp6" select an address
 // family. If the host has several addresses, Dial tries them in order, each with a share of the
-// time. It calls the ConnectStart and ConnectDone hooks of an httptrace.ClientTrace in ctx. If the
-// peer refuses because it has too many requests, or if the device gives up waiting for an answer,
-// Dial tries again until its time is over. The error is a [*net.OpError]. It wraps
+// time, and after 300 ms those of the other family, too. It calls the ConnectStart and ConnectDone
+// hooks of an httptrace.ClientTrace in ctx, for two families from two goroutines. If the peer
+// refuses because it has too many requests, or if the device gives up waiting for an answer, Dial
+// tries again until its time is over. The error is a [*net.OpError]. It wraps
 // syscall.ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH, EMFILE or EADDRNOTAVAIL (no local port is free),
 // [ErrNoDevice], or the error of ctx. If the time is over, it wraps context.DeadlineExceeded.
 func (d *Dialer) Dial(ctx context.Context, network, address string) (*Conn, error) {
@@ -135,12 +136,87 @@ func (d *Dialer) Dial(ctx context.Context, network, address string) (*Conn, erro
 	return d.dialEach(ctx, network, cfg, device, addrs)
 }
 
-// dialEach tries the addresses in order, and returns the first connection. If all fail, the error
-// is the first one that is not ErrNoDevice. If all errors are ErrNoDevice, the error is
-// ErrNoDevice.
+// secondFamily is the time after which the addresses of the other family are tried, too, as by
+// net.Dialer (RFC 8305).
+const secondFamily = 300 * time.Millisecond
+
+// dialEach tries the addresses of the first one's family in order. It tries those of the other
+// family at the same time, from when the first family has failed, or after secondFamily. It returns
+// the first connection, and gives up the other. If all fail, the error is that of the first family,
+// unless only the other's is not ErrNoDevice, and names the other.
 func (d *Dialer) dialEach(ctx context.Context, network string, cfg config, device string,
 	addrs []netip.AddrPort) (*Conn, error) {
-	var first error
+	var families [2][]netip.AddrPort
+	for _, a := range addrs {
+		i := 0
+		if a.Addr().Is4() != addrs[0].Addr().Is4() {
+			i = 1
+		}
+		families[i] = append(families[i], a)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	results, over := make(chan dialed), make(chan struct{})
+	defer close(over)
+	race := func(family int) {
+		r := d.dialFamily(ctx, network, cfg, device, families[family])
+		r.family = family
+		select {
+		case results <- r:
+		case <-over:
+			if r.c != nil {
+				r.c.abort(net.ErrClosed)
+			}
+		}
+	}
+	go race(0)
+	late := time.NewTimer(secondFamily)
+	defer late.Stop()
+	var failed [2]dialed
+	for begun, ended := 1, 0; ; {
+		select {
+		case r := <-results:
+			if r.err == nil {
+				return r.c, nil
+			}
+			failed[r.family] = r
+			ended++
+		case <-late.C:
+		}
+		switch {
+		case begun == 1 && len(families[1]) > 0 && ctx.Err() == nil:
+			begun++
+			go race(1)
+		case begun == ended:
+			return nil, dialFailure(network, cfg, failed[0], failed[1])
+		}
+	}
+}
+
+// dialFailure returns the error of Dial. The second attempt has no error if it was not made.
+func dialFailure(network string, cfg config, first, second dialed) error {
+	if errors.Is(first.err, ErrNoDevice) && second.err != nil && !errors.Is(second.err, ErrNoDevice) {
+		first, second = second, first
+	}
+	err := first.err
+	if second.err != nil {
+		err = fmt.Errorf("%w; %v: %v", err, second.to, second.err)
+	}
+	return dialError(network, cfg.addr(Addr{first.to}), err)
+}
+
+// dialed is the result of the attempts of a family: a connection, or the error of the address to.
+type dialed struct {
+	family int
+	c      *Conn
+	to     netip.AddrPort
+	err    error
+}
+
+// dialFamily tries the addresses in order until one has a connection. If all fail, the error is the
+// first one that is not ErrNoDevice, or the first one.
+func (d *Dialer) dialFamily(ctx context.Context, network string, cfg config, device string,
+	addrs []netip.AddrPort) (first dialed) {
 	trace := httptrace.ContextClientTrace(ctx)
 	for i, to := range addrs {
 		if trace != nil && trace.ConnectStart != nil {
@@ -151,16 +227,16 @@ func (d *Dialer) dialEach(ctx context.Context, network string, cfg config, devic
 			trace.ConnectDone(network, to.String(), err)
 		}
 		if err == nil {
-			return c, nil
+			return dialed{c: c}
 		}
-		if first == nil || errors.Is(first, ErrNoDevice) && !errors.Is(err, ErrNoDevice) {
-			first = dialError(network, cfg.addr(Addr{to}), err)
+		if first.err == nil || errors.Is(first.err, ErrNoDevice) && !errors.Is(err, ErrNoDevice) {
+			first = dialed{to: to, err: err}
 		}
 		if ctx.Err() != nil {
 			break
 		}
 	}
-	return nil, first
+	return first
 }
 
 func dialError(network string, to net.Addr, err error) error {
