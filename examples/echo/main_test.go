@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/netip"
+	"net"
 	"sync"
 	"testing"
 	"time"
@@ -11,54 +11,43 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/examples/internal/exampletest"
-	"github.com/godat/godat/udat"
+	"github.com/godat/godat/rdmanet"
 )
 
 func TestMain(m *testing.M) { exampletest.Main(m, main) }
 
-// Runs in one process, on mem0, with several clients at once. The server ends when its context
+func TestUsage(t *testing.T) { exampletest.Usage(t, "usage: echo DEVICE") }
+
+// Runs on mem0: the server serves several clients at once. The server ends when its context
 // ends, and its idle client is disconnected.
 func TestInside(t *testing.T) {
 	exampletest.Inside(t)
 	ctx, interrupt := context.WithCancel(t.Context())
-	address, ended := make(chan netip.AddrPort, 1), make(chan bool)
+	address, ended := make(chan string, 1), make(chan bool)
 	go func() {
 		defer close(ended)
-		serve(ctx, "mem0", func(at netip.AddrPort) { address <- at })
+		serve(ctx, "mem0", func(at net.Addr) { address <- at.String() })
 	}()
 	server := <-address
 	var clients sync.WaitGroup
 	for i := range 8 {
 		clients.Go(func() {
 			text := fmt.Sprint("message of client ", i)
-			assert.Check(t, call("mem0", server, text) == text)
+			assert.Check(t, call(t.Context(), "mem0", server, text) == text)
 		})
 	}
 	clients.Wait()
-	ia, pz, events := open("mem0")
-	defer ia.Close(udat.CloseAbrupt)
-	ep, _ := newEP(ia, pz, events)
-	assert.NilError(t, ep.Connect(server.Addr(), udat.ConnQual(server.Port()), patience, nil, udat.QoSBestEffort, 0))
-	expect(t, events, udat.EventConnectionEstablished)
+	idle, err := (&rdmanet.Dialer{Device: "mem0"}).Dial(t.Context(), "rdma", server)
+	assert.NilError(t, err)
+	defer idle.Close()
 	interrupt()
-	expect(t, events, udat.EventConnectionDisconnected)
+	assert.NilError(t, idle.SetReadDeadline(time.Now().Add(exampletest.Patience)))
+	_, err = idle.Read(make([]byte, 1))
+	assert.ErrorContains(t, err, "EOF")
 	select {
 	case <-ended:
 	case <-time.After(exampletest.Patience):
 		t.Fatal("the server has not ended")
-	}
-}
-
-// expect waits for a connection event. It skips the flushed receives that come before the event.
-func expect(t *testing.T, events *udat.EVD, number udat.EventNumber) {
-	t.Helper()
-	for {
-		ev, _, err := events.Wait(exampletest.Patience, 1)
-		assert.NilError(t, err)
-		if ev.Number != udat.EventDTOCompletion {
-			assert.Equal(t, ev.Number, number)
-			return
-		}
 	}
 }
 

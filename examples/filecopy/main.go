@@ -4,7 +4,14 @@
 //	filecopy DEVICE FILE                   receive one file; print the address for the sender
 //	filecopy DEVICE FILE ADDRESS:PORT      send the file
 //
-// DEVICE is a name ("rxe0"), a local IP address, or tcp (RDMA over TCP). The receiver has a ring of
+// DEVICE is a name ("rxe0"), a local IP address, or tcp:ADDRESS (RDMA over TCP). In two shells:
+//
+//	$ go run ./examples/filecopy tcp:127.0.0.1 copy
+//	waiting at 127.0.0.1:36543
+//
+//	$ go run ./examples/filecopy tcp:127.0.0.1 README.md 127.0.0.1:36543
+//
+// Neither prints more, and both end with status 0. The receiver has a ring of
 // slots that the sender writes to. While the receiver stores one slot, the sender fills the next. A
 // message of the receiver tells that a slot has been stored and is free.
 package main

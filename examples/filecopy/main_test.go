@@ -16,6 +16,8 @@ import (
 
 func TestMain(m *testing.M) { exampletest.Main(m, main) }
 
+func TestUsage(t *testing.T) { exampletest.Usage(t, "usage: filecopy DEVICE") }
+
 // sizes are file sizes: empty, part of a slot, exactly one slot, more than the ring.
 var sizes = []int{0, 1, slot, 2*slot*slots + 5}
 

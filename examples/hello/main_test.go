@@ -9,11 +9,13 @@ import (
 
 	"gotest.tools/v3/assert"
 
-	"github.com/godat/godat/internal/leaktest"
+	"github.com/godat/godat/examples/internal/exampletest"
 	"github.com/godat/godat/udat"
 )
 
-func TestMain(m *testing.M) { leaktest.Main(m) }
+func TestMain(m *testing.M) { exampletest.Main(m, main) }
+
+func TestUsage(t *testing.T) { exampletest.Usage(t, "usage: hello [DEVICE]") }
 
 // onEach runs a test inside this process, and on the device that the environment names.
 func onEach(t *testing.T, test func(t *testing.T, device string)) {

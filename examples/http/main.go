@@ -5,6 +5,9 @@
 //
 // DEVICE is a name ("rxe0", "mlx5_0"), a local IP address, or tcp (RDMA over TCP). The default is
 // mem0 (RDMA inside this process).
+//
+//	$ go run ./examples/http
+//	hello gopher, over mem0
 package main
 
 import (
@@ -24,6 +27,9 @@ func main() {
 	if len(os.Args) > 1 {
 		device = os.Args[1]
 	}
+	if len(os.Args) > 2 || device == "-h" {
+		log.Fatal("usage: http [DEVICE]")
+	}
 	if err := run(context.Background(), device, os.Stdout); err != nil {
 		log.Fatal(err)
 	}
@@ -36,7 +42,7 @@ func run(ctx context.Context, device string, out io.Writer) error {
 		return err
 	}
 	server := http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprintf(w, "hello %s, over %s", r.URL.Query().Get("name"), device)
+		fmt.Fprintf(w, "hello %s, over %s\n", r.URL.Query().Get("name"), device)
 	})}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()

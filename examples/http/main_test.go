@@ -7,10 +7,12 @@ import (
 
 	"gotest.tools/v3/assert"
 
-	"github.com/godat/godat/internal/leaktest"
+	"github.com/godat/godat/examples/internal/exampletest"
 )
 
-func TestMain(m *testing.M) { leaktest.Main(m) }
+func TestMain(m *testing.M) { exampletest.Main(m, main) }
+
+func TestUsage(t *testing.T) { exampletest.Usage(t, "usage: http [DEVICE]") }
 
 // TestHTTP runs the example inside this process, and on the device that the environment names.
 func TestHTTP(t *testing.T) {
@@ -22,7 +24,7 @@ func TestHTTP(t *testing.T) {
 		t.Run(d, func(t *testing.T) {
 			var out strings.Builder
 			assert.NilError(t, run(t.Context(), d, &out))
-			assert.Equal(t, out.String(), "hello gopher, over "+d)
+			assert.Equal(t, out.String(), "hello gopher, over "+d+"\n")
 		})
 	}
 }

@@ -4,6 +4,16 @@
 //	kv DEVICE                       serve; each line KEY=VALUE of standard input sets a value
 //	kv DEVICE ADDRESS:PORT KEY...   print the values of keys
 //
+// DEVICE is a name ("rxe0"), a local IP address, or tcp:ADDRESS (RDMA over TCP). In two shells:
+//
+//	$ go run ./examples/kv tcp:127.0.0.1
+//	serving on 127.0.0.1:43967
+//	colour=green
+//	set colour
+//
+//	$ go run ./examples/kv tcp:127.0.0.1 127.0.0.1:43967 colour
+//	colour=green
+//
 // The table has slots of equal size, and the hash of a key selects its slot. The server may store
 // into a slot while a client reads it. An RDMA read guarantees no order between its bytes, so the
 // client may get any mixture of the old and the new value. Each slot therefore begins with a
@@ -21,12 +31,13 @@ import (
 	"hash/fnv"
 	"io"
 	"log"
-	"net/netip"
+	"net"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
-	"github.com/godat/godat/udat"
+	"github.com/godat/godat/rdmanet"
 )
 
 const (
@@ -38,18 +49,15 @@ const (
 
 var polynomial = crc64.MakeTable(crc64.ECMA)
 
-var errTorn = errors.New("the value is torn in every read")
+var errTorn = errors.New("the value is torn")
 
 func main() {
 	var err error
 	switch {
-	case len(os.Args) == 2:
-		err = serve(os.Args[1], os.Stdin, func(at netip.AddrPort) { fmt.Println("serving on", at) })
+	case len(os.Args) == 2 && os.Args[1] != "-h":
+		err = serve(os.Args[1], os.Stdin, func(at net.Addr) { fmt.Println("serving on", at) })
 	case len(os.Args) > 3:
-		var server netip.AddrPort
-		if server, err = netip.ParseAddrPort(os.Args[2]); err == nil {
-			err = printAll(os.Args[1], server, os.Args[3:])
-		}
+		err = printAll(os.Args[1], os.Args[2], os.Args[3:])
 	default:
 		err = errors.New("usage: kv DEVICE [ADDRESS:PORT KEY...]")
 	}
@@ -67,6 +75,14 @@ func slotOf(key string) int {
 
 // table is the memory of the table in the server.
 type table []byte
+
+func newTable() table {
+	t := make(table, slots*size)
+	for at := 0; at < len(t); at += size {
+		seal(t[at:][:size])
+	}
+	return t
+}
 
 // set stores a value. It returns an error if another key already has the slot.
 func (t table) set(key, value string) error {
@@ -102,166 +118,107 @@ func parse(slot []byte) (key, value string, err error) {
 	return string(slot[header:][:k]), string(slot[header+k:][:v]), nil
 }
 
-// serve creates a table that clients can read. It stores the value of each input line in the table,
-// until the input ends.
-func serve(device string, lines io.Reader, ready func(netip.AddrPort)) error {
-	ia, err := udat.Open(device)
+// serve lets clients read a table, and stores the value of each input line in it, until the input
+// ends.
+func serve(device string, lines io.Reader, ready func(net.Addr)) error {
+	l, err := (&rdmanet.ListenConfig{Device: device}).Listen(context.Background(), "rdma", ":0")
 	if err != nil {
 		return err
 	}
-	defer ia.Close(udat.CloseAbrupt)
-	pz, err := ia.CreatePZ()
-	if err != nil {
-		return err
-	}
-	mem, err := ia.AllocLMR(pz, slots*size, udat.PrivLocalRead|udat.PrivLocalWrite|udat.PrivRemoteRead)
-	if err != nil {
-		return err
-	}
-	for slot := range slots {
-		seal(mem.Bytes()[slot*size:][:size])
-	}
-	events, err := ia.CreateEVD(1024, udat.EVDDTO|udat.EVDConnection|udat.EVDCR, nil)
-	if err != nil {
-		return err
-	}
-	qual, _, err := ia.CreatePSPAny(events, udat.PSPConsumer)
-	if err != nil {
-		return err
-	}
-	ctx, end := context.WithCancelCause(context.Background())
-	go func() {
-		input := bufio.NewScanner(lines)
-		for input.Scan() {
-			key, value, _ := strings.Cut(input.Text(), "=")
-			if err := table(mem.Bytes()).set(key, value); err != nil {
-				log.Print(err)
-				continue
-			}
-			fmt.Println("set", key)
+	t := newTable()
+	ctx, end := context.WithCancel(context.Background())
+	var clients sync.WaitGroup
+	clients.Go(func() {
+		for conn, err := l.AcceptConn(); err == nil; conn, err = l.AcceptConn() { // until it is closed
+			clients.Go(func() { show(ctx, conn, t) })
 		}
-		end(input.Err())
-	}()
-	ready(netip.AddrPortFrom(ia.Addr(), uint16(qual)))
-	where, _ := mem.RMRTriplet(0, slots*size).MarshalBinary()
-	for {
-		ev, _, err := events.WaitContext(ctx, 1)
-		switch {
-		case ctx.Err() != nil:
-			if cause := context.Cause(ctx); cause != context.Canceled {
-				return cause
-			}
-			return nil
-		case err != nil:
-			return err
-		case ev.Number == udat.EventConnectionRequest:
-			ep, err := ia.CreateEP(pz, events, events, events, nil)
-			if err == nil {
-				err = ev.CR.Accept(ep, where)
-			}
-			if err != nil {
-				log.Print(err)
-				ev.CR.Reject(nil)
-				ep.Free()
-			}
-		case ev.Number != udat.EventConnectionEstablished: // the client has disconnected
-			ev.EP.Free()
+	})
+	ready(l.Addr())
+	input := bufio.NewScanner(lines)
+	for input.Scan() {
+		key, value, _ := strings.Cut(input.Text(), "=")
+		if err := t.set(key, value); err != nil {
+			log.Print(err)
+			continue
 		}
+		fmt.Println("set", key)
+	}
+	end()
+	l.Close()
+	clients.Wait()
+	return input.Err()
+}
+
+// show lets a client read the table until the client closes its connection or ctx ends. Until then
+// this program takes no part.
+func show(ctx context.Context, conn *rdmanet.Conn, t table) {
+	defer conn.Close()
+	region, err := conn.NewRegion(t, rdmanet.PeerReads)
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	messages := rdmanet.NewMessages(conn)
+	where, _ := region.Remote().MarshalBinary()
+	if err := messages.SendMsg(ctx, where); err == nil {
+		messages.RecvMsg(ctx, nil)
 	}
 }
 
 // reader is a client's connection to a server.
 type reader struct {
-	ia       *udat.IA
-	events   *udat.EVD
-	ep       *udat.EP
-	mem      *udat.LMR
-	table    udat.RMRTriplet
-	patience time.Duration
+	conn  *rdmanet.Conn
+	table rdmanet.Remote
+	slot  *rdmanet.Region
 }
 
-func dial(device string, server netip.AddrPort) (_ *reader, err error) {
-	r := &reader{patience: patience}
-	if r.ia, err = udat.Open(device); err != nil {
+func dial(ctx context.Context, device, server string) (r *reader, err error) {
+	r = &reader{}
+	if r.conn, err = (&rdmanet.Dialer{Device: device}).Dial(ctx, "rdma", server); err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			r.ia.Close(udat.CloseAbrupt)
-		}
-	}()
-	pz, err := r.ia.CreatePZ()
-	if err != nil {
-		return nil, err
+	where := make([]byte, rdmanet.RemoteSize)
+	if _, err = rdmanet.NewMessages(r.conn).RecvMsg(ctx, where); err == nil {
+		err = r.table.UnmarshalBinary(where)
 	}
-	if r.mem, err = r.ia.AllocLMR(pz, size, udat.PrivLocalRead|udat.PrivLocalWrite|udat.PrivRemoteWrite); err != nil {
-		return nil, err
+	if err == nil && r.table.Len() != slots*size {
+		err = fmt.Errorf("%v has a table of %d bytes instead of %d", server, r.table.Len(), slots*size)
 	}
-	if r.events, err = r.ia.CreateEVD(16, udat.EVDDTO|udat.EVDConnection, nil); err != nil {
-		return nil, err
+	if err == nil {
+		r.slot, err = r.conn.NewRegion(make([]byte, size), 0)
 	}
-	if r.ep, err = r.ia.CreateEP(pz, r.events, r.events, r.events, nil); err != nil {
-		return nil, err
-	}
-	if err = r.ep.Connect(server.Addr(), udat.ConnQual(server.Port()), patience, nil, udat.QoSBestEffort,
-		udat.ConnectDefault); err != nil {
-		return nil, err
-	}
-	ev, _, err := r.events.Wait(2*patience, 1) // longer than Connect waits, to get Connect's event
-	if err != nil {
-		return nil, err
-	}
-	if ev.Number != udat.EventConnectionEstablished {
-		return nil, errors.Join(fmt.Errorf("not connected to %v: %v", server, ev.Number), ev.Err())
-	}
-	data := ev.PrivateData() // the transport may pad the data
-	if err = r.table.UnmarshalBinary(data[:min(len(data), udat.RMRTripletSize)]); err != nil {
-		return nil, fmt.Errorf("%v is no server of kv: %w", server, err)
-	}
-	if r.table.SegmentLength != slots*size {
-		return nil, fmt.Errorf("%v has a table of %d bytes instead of %d", server, r.table.SegmentLength, slots*size)
-	}
-	return r, nil
+	return r, err
 }
 
-// get returns the value of a key.
-func (r *reader) get(key string) (string, error) {
-	remote := r.table
-	remote.TargetAddress += uint64(slotOf(key))
-	remote.SegmentLength = size
-	for until := time.Now().Add(r.patience); ; {
-		if err := r.ep.PostRDMARead([]udat.LMRTriplet{r.mem.Triplet(0, size)}, 0, remote,
-			udat.CompletionDefault); err != nil {
-			return "", err
+// get returns the value of a key. It reads a torn value again, until ctx ends.
+func (r *reader) get(ctx context.Context, key string) (string, error) {
+	from, err := r.table.Slice(uint64(slotOf(key)), size)
+	for err == nil {
+		if err = r.conn.ReadRemote(ctx, r.slot, 0, from); err != nil {
+			break
 		}
-		ev, _, err := r.events.Wait(patience, 1)
-		if err != nil {
-			return "", err
-		}
-		if ev.Number != udat.EventDTOCompletion || ev.Status != udat.DTOSuccess {
-			return "", fmt.Errorf("the connection has ended: %v %v", ev.Number, ev.Status)
-		}
-		found, value, err := parse(r.mem.Bytes()) // safe: the read has completed, so nobody writes to mem
+		found, value, bad := parse(r.slot.Bytes()) // safe: the read has ended, so nobody writes to the slot
 		switch {
-		case errors.Is(err, errTorn) && time.Now().Before(until):
-			continue
-		case err != nil:
-			return "", fmt.Errorf("%q: %w", key, err)
-		case found != key:
+		case errors.Is(bad, errTorn):
+		case bad == nil && found != key:
 			return "", fmt.Errorf("there is no %q", key)
+		default:
+			return value, bad
 		}
-		return value, nil
 	}
+	return "", fmt.Errorf("%q: %w", key, err)
 }
 
-func printAll(device string, server netip.AddrPort, keys []string) error {
-	r, err := dial(device, server)
+func printAll(device, server string, keys []string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	r, err := dial(ctx, device, server)
 	if err != nil {
 		return err
 	}
-	defer r.ia.Close(udat.CloseAbrupt)
+	defer r.conn.Close()
 	for _, key := range keys {
-		value, err := r.get(key)
+		value, err := r.get(ctx, key)
 		if err != nil {
 			return err
 		}

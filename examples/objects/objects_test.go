@@ -21,6 +21,8 @@ import (
 
 func TestMain(m *testing.M) { exampletest.Main(m, main) }
 
+func TestUsage(t *testing.T) { exampletest.Usage(t, "usage: objects DEVICE serve") }
+
 // deviceName is the device of GODAT_TEST_DEVICE as the command line takes it.
 func deviceName(t testing.TB) string {
 	t.Helper()

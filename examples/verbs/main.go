@@ -3,6 +3,14 @@
 //
 //	verbs ADDRESS               serve one client on a local address of an RDMA device; print the address
 //	verbs ADDRESS:PORT TEXT     send the text to a server and print the answer
+//
+// In two shells, on a host whose RDMA device has the address 192.0.2.7:
+//
+//	$ go run ./examples/verbs 192.0.2.7
+//	serving on 192.0.2.7:40733
+//
+//	$ go run ./examples/verbs 192.0.2.7:40733 hello
+//	hello
 package main
 
 import (
@@ -23,13 +31,13 @@ const (
 
 func main() {
 	var err error
-	switch len(os.Args) {
-	case 2:
+	switch {
+	case len(os.Args) == 2 && os.Args[1] != "-h":
 		var local netip.Addr
 		if local, err = netip.ParseAddr(os.Args[1]); err == nil {
 			err = serve(local, func(at netip.AddrPort) { fmt.Println("serving on", at) })
 		}
-	case 3:
+	case len(os.Args) == 3:
 		var server netip.AddrPort
 		var answer string
 		if server, err = netip.ParseAddrPort(os.Args[1]); err == nil {

@@ -12,6 +12,8 @@ import (
 
 func TestMain(m *testing.M) { exampletest.Main(m, main) }
 
+func TestUsage(t *testing.T) { exampletest.Usage(t, "usage: verbs ADDRESS") }
+
 // Runs server and client as processes on a device; cverbs has no device like mem0.
 func TestProcesses(t *testing.T) {
 	device := exampletest.Device(t)

@@ -58,6 +58,15 @@ func Run(t testing.TB, args ...string) string {
 	return Start(t, args...).Wait(t)
 }
 
+// Usage checks that the example prints its usage for -h.
+func Usage(t *testing.T, usage string) {
+	cmd := exec.Command(os.Args[0], "-h")
+	cmd.Env = append(os.Environ(), role+"=1")
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), usage) {
+		t.Errorf("-h prints %q, %v, expected %q", out, err, usage)
+	}
+}
+
 // Process is a running example.
 type Process struct {
 	cmd    *exec.Cmd
