@@ -113,6 +113,7 @@ func TestAccessRefused(t *testing.T) {
 		}
 		for range 2 {
 			assert.ErrorIs(t, err, rdmanet.ErrAccess)
+			assert.ErrorContains(t, err, "the peer does not allow the access")
 			assert.ErrorIs(t, err, syscall.ECONNRESET)
 			var op *net.OpError
 			assert.Assert(t, errors.As(err, &op))

@@ -37,11 +37,16 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer conn.Close()
 	fmt.Fprint(conn, "hello")
 	conn.CloseWrite()
 	echo, err := io.ReadAll(conn)
 	fmt.Println(string(echo), err)
+	conn.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := rdmanet.Drain(ctx); err != nil { // before the process exits: what Write has accepted is delivered
+		log.Print(err)
+	}
 	// Output: hello <nil>
 }
 
