@@ -3,6 +3,7 @@
 package rdmanet_test
 
 import (
+	"os"
 	"syscall"
 	"testing"
 	"time"
@@ -36,4 +37,18 @@ func TestCloseToStoppedPeers(t *testing.T) {
 	}
 	all := time.Since(start)
 	assert.Assert(t, all < 3*first+closeMost, "%d take %v, the first %v", n, all, first)
+}
+
+// TestStoppedPeer: on tcp the device is a part of the peer's process. An idle connection to a
+// stopped process is broken, as one to a host that has vanished.
+func TestStoppedPeer(t *testing.T) {
+	c, cmd := otherProcess(t, "tcp:127.0.0.1", rdmanet.ListenConfig{KeepAlive: time.Second})
+	read := func(limit time.Duration) error {
+		assert.NilError(t, c.SetReadDeadline(time.Now().Add(limit)))
+		_, err := c.Read(make([]byte, 1))
+		return err
+	}
+	assert.ErrorIs(t, read(time.Second), os.ErrDeadlineExceeded) // now it is idle: no Send is in flight
+	assert.NilError(t, cmd.Process.Signal(syscall.SIGSTOP))
+	assert.ErrorIs(t, read(patience), syscall.ETIMEDOUT)
 }
