@@ -281,6 +281,24 @@ func TestLossIsLogged(t *testing.T) {
 	Drain(t.Context()) // clears the sum
 }
 
+// TestDrainBeginsAnew: Drain reports the bytes that were lost since the last Drain.
+func TestDrainBeginsAnew(t *testing.T) {
+	Drain(t.Context()) // clears what connections of other tests have lost
+	for range 2 {
+		client, _ := ends(t)
+		client.mu.Lock()
+		client.cfg.log = slog.New(slog.DiscardHandler)
+		client.closed = true
+		client.d.block()
+		client.linger.begin(func() bool { return true })
+		client.out.appended = client.out.freed + 3
+		client.fail(errDeadPeer)
+		client.mu.Unlock()
+		assert.ErrorContains(t, Drain(t.Context()), "1 closed connections have lost 3 bytes")
+		assert.NilError(t, Drain(t.Context()))
+	}
+}
+
 // TestFewAtOnce: a connection is freed, and a ring grows, only when few others are at that moment.
 func TestFewAtOnce(t *testing.T) {
 	client, server := ends(t)

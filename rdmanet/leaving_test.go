@@ -40,6 +40,9 @@ func TestNoRingAfterTheEnd(t *testing.T) {
 	server.mu.Unlock()
 	assert.Equal(t, growth, growthOver)
 	assert.Assert(t, !offers)
+	assert.NilError(t, server.Close())
+	client.Close()
+	until(t, "the larger ring stays registered", func() bool { return isFreed(t, server) })
 }
 
 // TestNothingAfterClosed: an end whose Close the peer has answered sends nothing more, and reports

@@ -10,9 +10,9 @@ import (
 )
 
 // older changes a connection that has carried nothing into one that has carried a number of
-// requests, and of bytes in each direction. The peer knows of them too. bytes must be a multiple of
-// the size of each ring.
-func older(c *Conn, requests, bytes uint64) {
+// requests, and of bytes and messages in each direction. The peer knows of them too. bytes must be
+// a multiple of the size of each ring, messages of the number of receives.
+func older(c *Conn, requests, bytes uint64, messages uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	in, out := &c.in, &c.out
@@ -20,19 +20,24 @@ func older(c *Conn, requests, bytes uint64) {
 	out.appended, out.posted, out.freed = out.appended+bytes, out.posted+bytes, out.freed+bytes
 	out.position, out.limit = out.position+bytes, out.limit+bytes
 	in.sentAt = out.appended
+	out.messages, out.acked = out.messages+messages, out.acked+messages
+	in.messages, in.reposted, in.toldAt = in.messages+messages, in.reposted+messages, in.toldAt+messages
 	for i := range c.reqs {
 		c.reqs[i] += bytes
 	}
 	out.requests, out.done = requests, requests
 }
 
-// TestLongConnection has connections that are about to send request number 2^32, or byte 2^32, and
-// some that have done so long ago. All of them must work as before.
+// TestLongConnection has connections that are about to send request number 2^32, byte 2^32 or
+// message 2^32, and some that have done so long ago. All of them must work as before.
 func TestLongConnection(t *testing.T) {
-	for _, age := range []struct{ requests, bytes uint64 }{{1<<32 - 40, 1<<32 - 1<<17}, {1<<40 + 3, 1 << 50}} {
+	for _, age := range []struct {
+		requests, bytes uint64
+		messages        uint32
+	}{{1<<32 - 40, 1<<32 - 1<<17, 1<<32 - defaultSlots}, {1<<40 + 3, 1 << 50, 5 * defaultSlots}} {
 		client, server := ends(t)
-		older(client, age.requests, age.bytes)
-		older(server, age.requests, age.bytes)
+		older(client, age.requests, age.bytes, age.messages)
+		older(server, age.requests, age.bytes, age.messages)
 		far, err := server.NewRegion(bytes.Repeat([]byte{7}, 4096), accesses)
 		assert.NilError(t, err)
 		near, err := client.NewRegion(make([]byte, 4096), 0)
