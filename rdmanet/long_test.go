@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"io"
 	"testing"
+	"time"
 
 	"gotest.tools/v3/assert"
 )
@@ -53,6 +54,15 @@ func TestLongConnection(t *testing.T) {
 			assert.NilError(t, err)
 			assert.Equal(t, old, want)
 		}
+		for _, way := range [][2]*Conn{{client, server}, {server, client}} {
+			assert.NilError(t, way[0].SetWriteDeadline(time.Now().Add(hostilePatience)))
+			for range 3 * defaultSlots { // so small that only the number of messages makes a credit due
+				_, err := way[0].Write([]byte{1})
+				assert.NilError(t, err)
+				_, err = io.ReadFull(way[1], make([]byte, 1))
+				assert.NilError(t, err)
+			}
+		}
 		data := make([]byte, 1<<20)
 		for i := range data {
 			data[i] = byte(i % 251)
@@ -75,7 +85,7 @@ func TestLongConnection(t *testing.T) {
 				assert.NilError(t, <-written)
 			}
 		}
-		assert.Equal(t, client.Stats().BytesRead, age.bytes+uint64(len(data)))
+		assert.Equal(t, client.Stats().BytesRead, age.bytes+uint64(len(data)+3*defaultSlots))
 		assert.NilError(t, client.SetReadBuffer(minRing))
 		go server.Write(data)
 		_, err = io.ReadFull(client, make([]byte, len(data)))
