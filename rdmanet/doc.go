@@ -36,11 +36,11 @@
 // The route to the peer selects the device, unless [Dialer].Device names one. The device "mem0"
 // connects within one process; it is for tests and for hosts without RDMA devices. The package uses
 // TCP only if the program asks for it, in one of two ways. The device "tcp" is RDMA over TCP. With
-// [Dialer].Fallback or [ListenConfig].Fallback set, a connection without an RDMA device is a TCP
-// connection of package net, and Fallback is called with the reason. With Fallback a host without
-// RDMA devices uses TCP for its own addresses too; it then uses mem0 only if Device names it. Ports
-// are ports of the RDMA connection manager, and independent of the TCP ports. On the device "tcp"
-// they are TCP ports.
+// [Dialer].Fallback or [ListenConfig].Fallback set, DialContext and ListenNet use TCP connections
+// of package net where no RDMA device is, and call Fallback with the reason. With Fallback a host
+// without RDMA devices uses TCP for its own addresses too; it then uses mem0 only if Device names
+// it. Ports are ports of the RDMA connection manager, and independent of the TCP ports. On the
+// device "tcp" they are TCP ports.
 //
 // # Bounds
 //
