@@ -55,7 +55,8 @@ func TestLongConnection(t *testing.T) {
 			assert.Equal(t, old, want)
 		}
 		for _, way := range [][2]*Conn{{client, server}, {server, client}} {
-			assert.NilError(t, way[0].SetWriteDeadline(time.Now().Add(hostilePatience)))
+			assert.NilError(t, way[0].SetDeadline(time.Now().Add(hostilePatience)))
+			assert.NilError(t, way[1].SetDeadline(time.Now().Add(hostilePatience)))
 			for range 3 * defaultSlots { // so small that only the number of messages makes a credit due
 				_, err := way[0].Write([]byte{1})
 				assert.NilError(t, err)

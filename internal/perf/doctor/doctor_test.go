@@ -210,6 +210,27 @@ func TestLink(t *testing.T) {
 		"ok mlx5_0 port 1 has counted no errors")
 }
 
+// TestLinkOfPort: the findings of a port are its own, not those of the other port.
+func TestLinkOfPort(t *testing.T) {
+	var files []string
+	for _, p := range []string{"1", "2"} {
+		dir := "sys/class/infiniband/mlx5_0/ports/" + p
+		files = append(files, dir+"/rate="+p+"00 Gb/sec", dir+"/counters/symbol_error="+p+"7",
+			dir+"/hw_counters/np_cnp_sent="+p+"8", "sys/kernel/config/rdma_cm/mlx5_0/ports/"+p+"/default_roce_tos="+p+"9")
+	}
+	for num, other := range map[uint8]string{1: "2", 2: "1"} {
+		d := host(t, files...)
+		d.link("mlx5_0", num, "")
+		for _, want := range []string{"00 Gb/sec", "symbol_error %s7", "np_cnp_sent %s8", "type of service is %s9"} {
+			if !strings.Contains(want, "%s") {
+				want = "link %s" + want
+			}
+			assert.Assert(t, strings.Contains(d.text(), fmt.Sprintf(want, fmt.Sprint(num))), d.text())
+			assert.Assert(t, !strings.Contains(d.text(), fmt.Sprintf(want, other)), d.text())
+		}
+	}
+}
+
 func TestWay(t *testing.T) {
 	client := result.Facts{MTU: 1024, GIDType: "RoCE v2", Version: "1"}
 	server := result.Facts{MTU: 4096, GIDType: "RoCE v1"}

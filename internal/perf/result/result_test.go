@@ -232,6 +232,16 @@ func TestCompareTooShort(t *testing.T) {
 		assert.Equal(t, c.Outcome, Undecided)
 		assert.DeepEqual(t, []float64{c.Changes[0].Percent, c.Changes[2].Percent}, []float64{100, -50})
 	}
+	for n := range 3 { // one of three runs is short, whichever
+		d := runs([]float64{1000, 1000, 1000}, nil)
+		for i := range d.Runs {
+			d.Runs[i].Client.Initiated.Elapsed = long
+		}
+		d.Runs[n].Client.Initiated.Elapsed = short
+		for _, s := range Summarize(d.Runs) {
+			assert.Assert(t, s.Short, "run %d", n)
+		}
+	}
 	c = Compare(one(1000, 100, long, 1000), one(1000, 100, long, 99), 5, 1)
 	assert.Equal(t, c.Changes[1].Why, "the new document has too few samples for it")
 	assert.Equal(t, c.Outcome, Undecided)
@@ -246,6 +256,21 @@ func TestEnough(t *testing.T) {
 		assert.Assert(t, !(&Distribution{Count: least - 1}).Enough(p), "p%g of %d", p, least-1)
 	}
 	assert.Assert(t, !(*Distribution)(nil).Enough(50))
+}
+
+// The latency of two directions is that of the slower one, the corrected one too; rates add up, and
+// the elapsed time is the longer one.
+func TestTotalOfDirections(t *testing.T) {
+	times := func(p50 float64) *Distribution { return &Distribution{Percentiles: []Percentile{{50, p50}}} }
+	slow := Stream{Ops: 1, Bytes: 8, Elapsed: 5, GbitS: 1, MiBS: 2, OpsS: 3, Latency: times(20), Corrected: times(21)}
+	fast := Stream{Ops: 10, Bytes: 80, Elapsed: 4, GbitS: 10, MiBS: 20, OpsS: 30, Latency: times(10), Corrected: times(99)}
+	for _, ends := range [][2]Stream{{slow, fast}, {fast, slow}} {
+		r := Run{Case: Default(), Client: &End{Initiated: &ends[0]}, Server: &End{Initiated: &ends[1]}}
+		sum := r.Total()
+		assert.DeepEqual(t, []float64{sum.Latency.At(50), sum.Corrected.At(50), sum.GbitS, sum.MiBS, sum.OpsS},
+			[]float64{20, 21, 11, 22, 33})
+		assert.DeepEqual(t, []int64{sum.Ops, sum.Bytes, int64(sum.Elapsed)}, []int64{11, 88, 5})
+	}
 }
 
 func TestSummarizeTakesTheMedian(t *testing.T) {

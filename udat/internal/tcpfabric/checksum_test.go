@@ -62,6 +62,8 @@ func TestChecksumsAsked(t *testing.T) {
 		p := loopback(t)
 		assert.Equal(t, d.wantsCRC(p), option == &on)
 	}
+	d := openDevice(t, fabric.Options{RNRRetry: 7, Retry: 7, Checksums: &off}, nil).(*Device)
+	assert.Assert(t, !d.wantsCRC(apart{}), "between hosts")
 	for _, c := range []struct {
 		local, remote string
 		want          bool
@@ -73,6 +75,12 @@ func TestChecksumsAsked(t *testing.T) {
 		assert.Equal(t, between(netip.MustParseAddr(c.local), netip.MustParseAddr(c.remote)), c.want, "%v", c)
 	}
 }
+
+// apart is a stream between two hosts.
+type apart struct{ stream }
+
+func (apart) LocalAddr() net.Addr  { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1} }
+func (apart) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 2), Port: 2} }
 
 // loopback returns a TCP connection on the loopback interface.
 func loopback(t *testing.T) *net.TCPConn {
