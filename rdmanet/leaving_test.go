@@ -77,3 +77,20 @@ func TestNothingAfterClosed(t *testing.T) {
 	assert.Equal(t, client.Stats().BytesLost, uint64(0))
 	assert.NilError(t, Drain(t.Context()))
 }
+
+// TestWasteOfReader: after Close a peer may send wasteMost bytes that are discarded, and again as
+// many whenever it has read something itself.
+func TestWasteOfReader(t *testing.T) {
+	client, _ := joined(t)
+	client.mu.Lock()
+	defer client.mu.Unlock()
+	client.closed = true
+	defer func() { client.closed = false }()
+	for range 2 {
+		assert.NilError(t, client.discarded(wasteMost))
+		assert.ErrorContains(t, client.discarded(1), "it reads nothing")
+		client.out.limit -= 8
+		read := control{kind: kindCredit, slots: client.out.acked, limit: client.out.limit + 8, value: minRing}
+		assert.NilError(t, client.control(read))
+	}
+}

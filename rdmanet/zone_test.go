@@ -328,6 +328,13 @@ func TestZoneRefuses(t *testing.T) {
 		lc := rdmanet.ListenConfig{Path: rdmanet.Path{TOS: &tos}, Zone: z}
 		_, err = lc.Listen(t.Context(), "rdma", ":0")
 		assert.ErrorIs(t, err, syscall.EINVAL)
+		for _, keep := range []time.Duration{-1, 5 * time.Second} {
+			lc := rdmanet.ListenConfig{KeepAlive: keep, Zone: z}
+			_, err = lc.Listen(t.Context(), "rdma", ":0")
+			assert.ErrorIs(t, err, syscall.EINVAL)
+			_, err = (&rdmanet.Dialer{KeepAlive: keep, Zone: z}).Dial(t.Context(), "rdma", "127.0.0.1:1")
+			assert.ErrorIs(t, err, syscall.EINVAL)
+		}
 	})
 }
 
