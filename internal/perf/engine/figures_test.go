@@ -301,4 +301,17 @@ func TestIntervalPercentiles(t *testing.T) {
 	assert.Equal(t, len(told), 1)
 	assert.DeepEqual(t, []float64{told[0].P50, told[0].P99, told[0].Max}, []float64{1_000_001, 1_000_001, 1_000_001})
 	assert.Assert(t, !math.IsInf(told[0].GbitS, 0))
+
+	// An operation that waited until it was posted: its interval has the latency from then on, and
+	// the next interval begins anew.
+	told = nil
+	from := int64(c.Interval)
+	r.sample(from, from+500, from+700)
+	r.tick(2 * from)
+	r.sample(2*from, 2*from, 2*from+300)
+	r.tick(3 * from)
+	r.end()
+	assert.Equal(t, len(told), 2, "an interval without operations")
+	assert.DeepEqual(t, []float64{told[0].Max, told[1].Max}, []float64{200, 300})
+	assert.DeepEqual(t, []int64{told[0].Ops, told[1].Ops}, []int64{1, 1})
 }

@@ -282,6 +282,18 @@ func TestSummarizeTakesTheMedian(t *testing.T) {
 	assert.Equal(t, s[0].Spread, 100.0)
 }
 
+// The interval of a median leaves out as many of the lowest runs as of the highest.
+func TestSummaryInterval(t *testing.T) {
+	var all []Run
+	for i := range 12 {
+		all = append(all, run(UDAT, Latency, float64(100*(12-i)), 1))
+	}
+	k := ConfidenceRank(12, 0.95)
+	assert.Assert(t, k > 1)
+	s := Summarize(all)[0]
+	assert.DeepEqual(t, []float64{s.Low, s.High}, []float64{100 * float64(k), 100 * float64(13-k)})
+}
+
 func TestLimits(t *testing.T) {
 	runs := []Run{run(UDAT, Latency, 1500, 1), run(UDAT, Bandwidth, 0, 90)}
 	cases := []Case{runs[0].Case, runs[1].Case}
