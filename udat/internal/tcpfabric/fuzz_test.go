@@ -2,6 +2,7 @@ package tcpfabric
 
 import (
 	"encoding/binary"
+	"slices"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -17,6 +18,7 @@ const (
 	fuzzSums
 	fuzzGreets // it sends a correct hello
 	fuzzShared // the victim has a shared receive queue
+	fuzzBusy   // the victim's reads and atomics in flight are as many as the depth
 )
 
 // fuzzRecord is how many bytes of the input say a frame.
@@ -59,7 +61,8 @@ func (x *liar) fuzzFrame(b []byte, queues *[iwarp.Queues]uint32) []byte {
 
 // FuzzConversation has a peer that says a whole conversation: a set-up, and frames of every kind,
 // correct and not, to a victim with a read, a Send and an atomic in flight. The connection ends,
-// each request completes once, and no memory changes but what the peer may write.
+// each request completes once, no memory changes but what the peer may write, and the victim has
+// counted nothing that it had not written before, and no message without a receive.
 func FuzzConversation(f *testing.F) {
 	record := func(op iwarp.Opcode, rest ...byte) []byte {
 		return append(append([]byte{byte(op)}, rest...), make([]byte, fuzzRecord-1-len(rest))...)
@@ -84,7 +87,7 @@ func FuzzConversation(f *testing.F) {
 	flipped := record(iwarp.OpWrite|0x40, 0, 0, 0, 0, 9, 0, 99, 0, 0, 3, 17)
 	for _, b := range [][]byte{{0}, said(fuzzOwn, write), said(joins, write, send, answer, ack, old),
 		said(joins, answer, answer), said(joins, early), said(joins, ask, send, ask), said(joins|fuzzShared, ask, send, send),
-		said(joins, grant), said(joins|fuzzSums, read, piece, write, send), said(joins, flipped), said(0, write, read, send),
+		said(joins|fuzzBusy, answer, old, answer), said(joins, slices.Repeat([][]byte{send}, receives+1)...), said(joins, grant), said(joins|fuzzSums, read, piece, write, send), said(joins, flipped), said(0, write, read, send),
 		said(fuzzSums, flipped, write), said(joins, record(iwarp.OpTerminate, 0, 0, 0, 0, 0, 0, 4))} {
 		f.Add(b)
 	}
@@ -105,7 +108,11 @@ func FuzzConversation(f *testing.F) {
 		if begin&fuzzOwn != 0 {
 			options |= extended
 		}
-		p.connect(setup(options))
+		offer := setup(options)
+		if begin&fuzzBusy != 0 {
+			offer.In = 2
+		}
+		p.connect(offer)
 		s := v.session()
 		l := linkOf(s.qp.(*softnic.QP))
 		var queues [iwarp.Queues]uint32
@@ -128,5 +135,10 @@ func FuzzConversation(f *testing.F) {
 		assert.NilError(t, s.conn.Disconnect())
 		s.statuses(posted)
 		v.unharmed()
+		h, out := &l.heard, &l.sent
+		assert.Assert(t, h.answered.Load() <= out.reads.Load() && h.grants.Load() <= out.asks.Load())
+		if l.own {
+			assert.Assert(t, h.acked.Load() <= out.requests.Load() && h.messages.Load() <= out.limit.Load())
+		}
 	})
 }
