@@ -90,3 +90,37 @@ func TestEndsWithBoth(t *testing.T) {
 		}
 	}
 }
+
+// full is a socket that takes nothing, as that of a peer that does not read.
+type full struct{ socket }
+
+func (full) write([][]byte) (int, error) { return 0, errAgain }
+
+// TestLeavesDeafPeer: the socket is closed after the times that leaving may take, although the peer
+// reads nothing of what is left to be sent, whether or not that is copied.
+func TestLeavesDeafPeer(t *testing.T) {
+	v := newVictim(t)
+	for _, options := range []int{0, withCRC} {
+		p := v.dial()
+		p.connect(setup(options))
+		s := v.session()
+		s.expect(fabric.EventEstablished)
+		l := linkOf(s.qp.(*softnic.QP))
+		l.inTurn(func() { l.wrapSocket(func(s socket) socket { return full{s} }) })
+		p.write(iwarp.Header{Op: iwarp.OpReadRequest, MSN: 1, Key: v.mr.RKey(), Offset: v.at(0), Length: roomSize}, nil)
+		within(t, "nothing is left to be sent", func() (left bool) {
+			l.inTurn(func() { left = !l.tx.empty() })
+			return left
+		})
+		assert.NilError(t, s.conn.Disconnect())
+		within(t, "the socket stays open", func() bool {
+			l.inTurn(func() {
+				if l.linger != nil {
+					l.linger.Reset(0) // its time is over
+				}
+			})
+			return !l.live.Load()
+		})
+		p.Close()
+	}
+}

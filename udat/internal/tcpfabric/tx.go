@@ -35,6 +35,7 @@ type tx struct {
 	cut     bool             // a frame cannot be completed, so nothing more can be sent
 	parted  bool             // makeLastBatch has made the last batch
 	refused bool             // the last batch has a terminate
+	late    bool             // the time has begun in which the last batch must be written
 	closed  bool             // this end has ended its stream
 
 	next      uint64 // the request to send next

@@ -312,6 +312,10 @@ func (l *link) leave() (done bool) {
 	}
 	for !t.empty() && !t.cut {
 		if !l.flushBatch() && !t.cut {
+			if l.leaving.Load() && !t.late { // a peer that does not read holds the socket no longer
+				t.late = true
+				l.linger = time.AfterFunc(lingerLimit, l.kill)
+			}
 			return false
 		}
 	}
