@@ -87,7 +87,9 @@ func FuzzConversation(f *testing.F) {
 	flipped := record(iwarp.OpWrite|0x40, 0, 0, 0, 0, 9, 0, 99, 0, 0, 3, 17)
 	for _, b := range [][]byte{{0}, said(fuzzOwn, write), said(joins, write, send, answer, ack, old),
 		said(joins, answer, answer), said(joins, early), said(joins, ask, send, ask), said(joins|fuzzShared, ask, send, send),
-		said(joins|fuzzBusy, answer, old, answer), said(joins, slices.Repeat([][]byte{send}, receives+1)...), said(joins, grant), said(joins|fuzzSums, read, piece, write, send), said(joins, flipped), said(0, write, read, send),
+		said(joins|fuzzBusy, answer, old, answer),
+		said(joins, slices.Repeat([][]byte{send}, receives+1)...),
+		said(joins, grant), said(joins|fuzzSums, read, piece, write, send), said(joins, flipped), said(0, write, read, send),
 		said(fuzzSums, flipped, write), said(joins, record(iwarp.OpTerminate, 0, 0, 0, 0, 0, 0, 4))} {
 		f.Add(b)
 	}
