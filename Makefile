@@ -102,7 +102,7 @@ test-race:
 	env -u GODAT_TEST_DEVICE go test -vet=off $(V) -short ./cmd/datperf
 
 test-loop:
-	$(on-loop) -vet=off $(V) -race -short -tags gateprobe ./cverbs ./udat ./udat/internal/verbsfabric/... ./udat/internal/fabric/faultfabric
+	$(on-loop) -vet=off $(V) -race -short ./cverbs ./udat ./udat/internal/verbsfabric/... ./udat/internal/fabric/faultfabric
 	$(on-loop) -vet=off $(V) -short ./cmd/datperf ./rdmanet
 
 test-tcp:
@@ -127,7 +127,7 @@ nightly-host: # what test-host leaves out
 	GODAT_TEST_DEVICE=tcp:127.0.0.1 go test ./udat ./rdmanet
 	go test -short -tags portablesocket ./udat/internal/tcpfabric
 	GODAT_TEST_TLS=1 GODAT_TEST_DEVICE=tcp:127.0.0.1 go test -short ./udat ./rdmanet
-	$(on-loop) -short -tags gateprobe,godat_direct ./cverbs
+	$(on-loop) -short -tags godat_direct ./cverbs
 	$(on-loop) -race ./cmd/datperf ./rdmanet ./udat
 	$(subst go test,go -C lab test,$(on-loop)) -race -short ./bench/loop
 	env -u GODAT_TEST_DEVICE go -C lab test -race -count=1 ./...
@@ -168,9 +168,9 @@ fuzz: ## a minute of fuzzing for each target that parses foreign bytes (FUZZTIME
 
 # Leaks are the business of the tests: LeakSanitizer does not see memory that only Go points to.
 sanitize: ## cverbs, udat and the C provider on mem0 and the loop device with AddressSanitizer, and with cgocheck2
-	ASAN_OPTIONS=detect_leaks=0 $(on-loop) -asan -short -tags gateprobe ./cverbs ./udat/internal/verbsfabric ./udat
+	ASAN_OPTIONS=detect_leaks=0 $(on-loop) -asan -short ./cverbs ./udat/internal/verbsfabric ./udat
 	GODAT_PROVIDER_ASAN=1 go test -count=1 ./cmd/libgodat
-	GOEXPERIMENT=cgocheck2 $(on-loop) -short -tags gateprobe ./cverbs ./udat/internal/verbsfabric ./udat
+	GOEXPERIMENT=cgocheck2 $(on-loop) -short ./cverbs ./udat/internal/verbsfabric ./udat
 
 mutate: ## break what ships in a fixed sample of ways; the tests must notice each (ALL=1: in all ways, for hours)
 	@go -C lab build -o ../bin/ ./mutate
@@ -195,7 +195,7 @@ cross: ## vets, and so type-checks, what must compile without cgo and elsewhere
 
 lint: ## gofmt, go vet, staticcheck, go mod tidy, line lengths, shellcheck
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt these files:"; echo "$$unformatted"; exit 1; }
-	go vet ./... && go vet -tags gateprobe ./cverbs
+	go vet ./...
 	@[ ! -e /usr/include/dat2/udat.h ] || go vet -tags dat2 ./cmd/libgodat
 	go -C lab vet ./...
 	go mod tidy -diff

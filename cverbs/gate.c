@@ -60,16 +60,6 @@ struct cv_user *cv_new_user(void)
 	return cv_me = u;
 }
 
-int cv_gate_users(void)
-{
-	const struct cv_user *u;
-	int n = 0;
-
-	for (u = __atomic_load_n(&users, __ATOMIC_ACQUIRE); u; u = u->next)
-		n++;
-	return n;
-}
-
 int cv_gate_busy(const uintptr_t *gate)
 {
 	const struct cv_user *u;

@@ -44,10 +44,6 @@ static inline void cv_leave(void)
 	__atomic_store_n(&cv_me->gate, NULL, __ATOMIC_RELEASE);
 }
 
-// Returns the number of cv_users, for tests. This is the largest number of threads that existed at
-// the same time and had used a gate.
-int cv_gate_users(void);
-
 // Reports whether a call is inside a gate that the caller has just closed. Makes sure that later
 // calls see the gate closed. Returns 1 if an earlier call is still inside, 0 if no call is inside,
 // or -errno.

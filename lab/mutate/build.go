@@ -52,7 +52,7 @@ func (b *bench) compile(p program, args ...string) ([]byte, error) {
 
 // compileTests builds the tests of a package.
 func (b *bench) compileTests(p program, of place) ([]byte, error) {
-	return b.compile(p, "test", "-c", "-vet=off", "-tags", of.tags(), "-o", p.binary(of), "./"+of.dir)
+	return b.compile(p, "test", "-c", "-vet=off", "-o", p.binary(of), "./"+of.dir)
 }
 
 // compileTarget builds a package on its own, because its tests do not contain it.

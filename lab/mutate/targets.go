@@ -12,14 +12,6 @@ const (
 // on mem0.
 type place struct{ dir, device string }
 
-// tags returns the build tags for the tests.
-func (p place) tags() string {
-	if p.dir == "cverbs" {
-		return "gateprobe"
-	}
-	return ""
-}
-
 func (p place) String() string {
 	if p.device == "" {
 		return p.dir
