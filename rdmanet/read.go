@@ -2,7 +2,6 @@ package rdmanet
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -37,7 +36,11 @@ func (c *Conn) await(ctx context.Context) ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
-		if err := cmp.Or(c.readError(), ctx.Err()); err != nil {
+		err := c.readError()
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
 			return nil, err
 		}
 		in := &c.in

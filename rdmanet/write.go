@@ -1,7 +1,6 @@
 package rdmanet
 
 import (
-	"cmp"
 	"context"
 	"io"
 	"net"
@@ -33,7 +32,11 @@ func (c *Conn) space(ctx context.Context, want int) ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for stalled := false; ; stalled = true {
-		if err := cmp.Or(c.writeError(), ctx.Err()); err != nil {
+		err := c.writeError()
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
 			return nil, err
 		}
 		out := &c.out

@@ -49,18 +49,18 @@ type Idler interface {
 	// Idle is called when a poll has found no completion. It lets the transport make progress, and
 	// reports whether there may be a completion now.
 	Idle() bool
-	// Lead returns a channel that gives a value to the one caller that may serve the transport; nil:
-	// the transport serves itself.
-	Lead() <-chan struct{}
+	// Sleep is called when a Wait is about to wait. Until the Wait calls Woke, the channel has a value
+	// when Serve should be tried again; nil: Serve never serves.
+	Sleep() (again <-chan struct{})
+	Woke()
 	// Serve waits for the transport's events, and handles those of all queues, until the function
-	// over returns true, or the deadline has passed (zero: none). Kick makes it call over. The
-	// caller has received from Lead; Serve lets another caller lead.
-	Serve(deadline time.Time, over func() bool)
+	// over returns true, or the deadline has passed (zero: none). Kick makes it call over. It returns
+	// false if another call serves.
+	Serve(deadline time.Time, over func() bool) bool
 	// Kick makes the call of Serve for this queue call over. It returns false if there is none.
 	Kick() bool
-	// Armed is called when the queue has been armed. Sleep is called when a Wait is about to wait.
+	// Armed is called when the queue has been armed.
 	Armed()
-	Sleep()
 }
 
 // Waiting reports whether a call of Wait is running.
@@ -302,40 +302,47 @@ func (c *CQ) Wait(deadline time.Time) (bool, error) {
 	if done, fired, err := c.take(); done {
 		return fired, err
 	}
+	if !deadline.IsZero() && !time.Now().Before(deadline) {
+		return false, os.ErrDeadlineExceeded
+	}
+	var again <-chan struct{}
 	i := c.Idler()
 	if i != nil {
-		i.Sleep()
+		again = i.Sleep()
+		defer i.Woke()
 	}
 	var expired <-chan time.Time // nil: never
-	if !deadline.IsZero() {
-		left := time.Until(deadline)
-		if left <= 0 {
-			return false, os.ErrDeadlineExceeded
-		}
-		if c.timer == nil {
-			c.timer = time.NewTimer(left)
-		} else {
-			c.timer.Reset(left)
-		}
-		defer c.timer.Stop()
-		expired = c.timer.C
-	}
-	var lead <-chan struct{}
-	if i != nil {
-		lead = i.Lead()
-	}
 	for {
-		select {
-		case <-c.bell:
-		case <-lead:
-			i.Serve(deadline, c.over)
-		case <-expired:
-			return false, os.ErrDeadlineExceeded
+		if again == nil || !i.Serve(deadline, c.over) {
+			if expired == nil && !deadline.IsZero() {
+				expired = c.expires(deadline)
+				defer c.timer.Stop()
+			}
+			select {
+			case <-c.bell:
+			case <-again:
+			case <-expired:
+				return false, os.ErrDeadlineExceeded
+			}
 		}
 		if done, fired, err := c.take(); done {
 			return fired, err
 		}
+		if !deadline.IsZero() && !time.Now().Before(deadline) {
+			return false, os.ErrDeadlineExceeded
+		}
 	}
+}
+
+// expires returns a channel that has a value when the deadline has passed.
+func (c *CQ) expires(deadline time.Time) <-chan time.Time {
+	left := time.Until(deadline)
+	if c.timer == nil {
+		c.timer = time.NewTimer(left)
+	} else {
+		c.timer.Reset(left)
+	}
+	return c.timer.C
 }
 
 func (c *CQ) Wake() {

@@ -114,15 +114,17 @@ func TestFullPollsDoNotYield(t *testing.T) {
 
 // idler is an Idler that makes a completion in Idle if it has one.
 type idler struct {
-	c            *CQ
-	has          bool
-	idle, asleep int
-	armed        armed // when the queue was last armed
-	kicks        int
-	lead         chan struct{}
-	served       []time.Time // the deadline of each Serve
-	serving      bool
-	serve        func(over func() bool)
+	c       *CQ
+	has     bool
+	idle    int
+	asleep  atomic.Int32
+	armed   armed // when the queue was last armed
+	kicks   int
+	again   chan struct{}
+	led     atomic.Bool // by another
+	served  []time.Time // the deadline of each Serve
+	serving bool
+	serve   func(over func() bool)
 }
 
 func (i *idler) Idle() bool {
@@ -136,20 +138,27 @@ func (i *idler) Idle() bool {
 
 func (i *idler) Armed() { i.armed = i.c.arm }
 
-func (i *idler) Sleep() { i.asleep++ }
+func (i *idler) Sleep() <-chan struct{} {
+	i.asleep.Add(1)
+	return i.again
+}
+
+func (i *idler) Woke() { i.asleep.Add(-1) }
 
 func (i *idler) Kick() bool {
 	i.kicks++
 	return i.serving
 }
 
-func (i *idler) Lead() <-chan struct{} { return i.lead }
-
-func (i *idler) Serve(deadline time.Time, over func() bool) {
+func (i *idler) Serve(deadline time.Time, over func() bool) bool {
+	if i.led.Load() {
+		return false
+	}
 	i.served = append(i.served, deadline)
 	i.serving = true
 	i.serve(over)
 	i.serving = false
+	return true
 }
 
 // TestIdler: a poll that finds nothing calls Idle once, and returns the completions that Idle
@@ -184,24 +193,25 @@ func TestIdler(t *testing.T) {
 	assert.Equal(t, i.armed, notArmed)
 	assert.NilError(t, c.Arm(true))
 	assert.Equal(t, i.armed, armedSolicited)
-	assert.Equal(t, i.asleep, 0)
+	assert.Equal(t, i.asleep.Load(), int32(0))
 	c.dead = true
 	_, err = c.Poll(make([]fabric.WC, 1), 1)
 	assert.ErrorIs(t, err, fabric.ErrClosed)
 	assert.Equal(t, i.idle, 2)
 }
 
-// TestWaitServes: a Wait that may lead calls Sleep, and then Serve with its deadline, until it can
-// return. If another leads, it waits for the bell or until it may lead. Everything that ends a Wait
-// calls Kick, and rings if no Serve is under way.
+// TestWaitServes: a Wait calls Sleep, and then Serve with its deadline, until it can return, and
+// Woke in the end. If another serves, it waits for the bell, or to try again. Everything that ends
+// a Wait calls Kick, and rings if no Serve is under way.
 func TestWaitServes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCQ(nil, leastRing)
-		i := &idler{c: c, lead: make(chan struct{}, 1)}
+		i := &idler{c: c, again: make(chan struct{}, 1)}
+		i.led.Store(true)
 		c.SetIdler(i)
 		completes := func() { c.push(&fabric.WC{}, false) }
 		wait := func(deadline time.Duration) (bool, error) {
-			i.served, i.asleep = nil, 0
+			i.served = nil
 			assert.NilError(t, c.Arm(false))
 			until := time.Time{}
 			if deadline != 0 {
@@ -214,15 +224,16 @@ func TestWaitServes(t *testing.T) {
 			fired, err := wait(0)
 			assert.NilError(t, err)
 			assert.Assert(t, fired)
-			assert.Equal(t, i.asleep, 1)
+			assert.Equal(t, i.asleep.Load(), int32(0))
 		}
-		for n := range 2 { // another leads
+		for n := range 2 { // another serves
 			time.AfterFunc(time.Minute, completes)
 			fires()
 			assert.Equal(t, len(i.served), 0)
 			assert.Equal(t, i.kicks, n+1)
 		}
-		for range 2 { // this one leads, after the other
+		for range 2 { // this one serves, after the other
+			i.led.Store(true)
 			rounds := 0
 			i.serve = func(over func() bool) {
 				for ; !over(); rounds++ {
@@ -232,7 +243,11 @@ func TestWaitServes(t *testing.T) {
 					}
 				}
 			}
-			time.AfterFunc(time.Minute, func() { Ring(i.lead) })
+			time.AfterFunc(time.Minute, func() {
+				assert.Equal(t, i.asleep.Load(), int32(1))
+				i.led.Store(false)
+				Ring(i.again)
+			})
 			fires()
 			assert.Equal(t, rounds, 3)
 			assert.DeepEqual(t, i.served, []time.Time{{}})
@@ -240,7 +255,6 @@ func TestWaitServes(t *testing.T) {
 		}
 
 		i.serve = func(func() bool) { <-time.After(time.Hour) }
-		Ring(i.lead)
 		until := time.Now().Add(time.Hour)
 		_, err := wait(time.Hour)
 		assert.ErrorIs(t, err, os.ErrDeadlineExceeded)

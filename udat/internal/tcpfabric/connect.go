@@ -255,7 +255,7 @@ func (c *conn) start(tcp stream, a agreed) error {
 	l.heard.segment.Store(int64(iwarp.SegmentLimit(a.segment)))
 	l.heard.greeted.Store(a.mayStart && !a.own)
 	send, recv := c.QP.CQs()
-	l.polled = [2]*hotSet{ofReceives: d.setOf(recv), ofSends: d.setOf(send)}
+	l.polled = [2]*progress{ofReceives: d.progressOf(recv), ofSends: d.progressOf(send)}
 	l.rx.start(a.crc)
 	l.rx.fresh = true
 	l.tx.start(c.QP.Sends().Depth(), a.crc)
@@ -284,8 +284,10 @@ func (c *conn) start(tcp stream, a agreed) error {
 	d.HW.Mu.Lock()
 	d.links[l] = struct{}{}
 	d.HW.Mu.Unlock()
+	l.uses((*progress).join)
 	l.live.Store(true)
 	if !c.QP.Connect(a.in, a.out) {
+		l.uses((*progress).part)
 		l.live.Store(false)
 		sock.shut()
 		d.unlist(l)

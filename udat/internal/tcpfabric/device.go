@@ -20,9 +20,9 @@ type Device struct {
 
 	watching atomic.Bool // a call of check will come
 
-	hotMu   sync.Mutex
-	heated  []*hotSet // the sets that tick must check
-	ticking []*hotSet // scratch space of tick
+	progressMu sync.Mutex
+	owing      []*progress // the queues for which tick must send an acknowledgement
+	paying     []*progress // scratch space of tick
 }
 
 // userTimeout is the time after which TCP gives up a peer that does not acknowledge: half a minute

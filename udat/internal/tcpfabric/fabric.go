@@ -12,9 +12,9 @@
 // A queue pair's link (link.go, link_work.go) has a transmitting half (tx*.go) and a receiving half
 // (rx*.go). The file link_work.go calls the files of both halves, and is not called by them. A post
 // writes to the socket at once, as much as the socket has room for. The rest is written when the
-// socket has room again. One goroutine of the device waits for all sockets (sock_linux.go); on
-// other systems each socket has two goroutines. A caller that polls a completion queue reads the
-// sockets of its busy connections itself (hot.go).
+// socket has room again. A caller that waits for a completion queue or polls it serves the sockets
+// of the device (progress.go), else a goroutine of the device does (sock_linux.go). On other
+// systems each socket has two goroutines.
 //
 // A link's turn (link.go) is not a lock: a goroutine that does not get the turn leaves its work to
 // the goroutine that has it. The goroutine with the turn may lock Adapter.Mu, or QP.In, and then

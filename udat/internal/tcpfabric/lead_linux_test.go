@@ -49,7 +49,7 @@ func TestLead(t *testing.T) {
 	}
 	cq, err := v.dev.CreateCQ(1)
 	assert.NilError(t, err)
-	v.dev.(*Device).setOf(cq.(*softnic.CQ))
+	v.dev.(*Device).progressOf(cq.(*softnic.CQ))
 	closed := make(chan error, 1)
 	go func() {
 		_, err := cq.Wait(time.Time{})
@@ -70,7 +70,7 @@ func TestLeadOfTwo(t *testing.T) {
 	p := v.dev.(*Device).poller
 	cq, err := v.dev.CreateCQ(1)
 	assert.NilError(t, err)
-	v.dev.(*Device).setOf(cq.(*softnic.CQ))
+	v.dev.(*Device).progressOf(cq.(*softnic.CQ))
 	for range 3 {
 		other := make(chan error, 1)
 		go func() {

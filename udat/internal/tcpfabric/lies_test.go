@@ -19,8 +19,8 @@ type liar struct {
 	l *link
 }
 
-// progress is how far a request of the victim's end has come.
-type progress struct {
+// standing is how far a request of the victim's end has come.
+type standing struct {
 	posted fabric.Opcode
 	most   int64 // bytes that the socket takes; 0: none
 }
@@ -37,7 +37,7 @@ func TestLies(t *testing.T) {
 	answer := func(x *liar) {
 		x.write(iwarp.Header{Op: iwarp.OpReadResponse, Last: true, Key: x.l.sinkKey + 1}, []byte("overflow"))
 	}
-	for _, at := range []progress{{fabric.OpSend, 0}, {fabric.OpSend, 30}, {fabric.OpWrite, 0}, {fabric.OpWrite, 20},
+	for _, at := range []standing{{fabric.OpSend, 0}, {fabric.OpSend, 30}, {fabric.OpWrite, 0}, {fabric.OpWrite, 20},
 		{fabric.OpRead, 0}, {fabric.OpRead, 40}, {fabric.OpFetchAdd, 0}, {fabric.OpFetchAdd, 70}} {
 		lies := map[string]func(*liar){
 			"an acknowledgement":       lie(acks(2, 1)),
@@ -57,7 +57,7 @@ func TestLies(t *testing.T) {
 }
 
 // refuses has the victim post a request, and checks that what the peer does then is refused.
-func (at progress) refuses(t *testing.T, do func(*liar)) {
+func (at standing) refuses(t *testing.T, do func(*liar)) {
 	v := newVictim(t)
 	p, s := v.joined()
 	x := &liar{peer: p, s: s, l: linkOf(s.qp.(*softnic.QP))}
@@ -181,8 +181,9 @@ func TestEarlyGrant(t *testing.T) {
 				within(t, "the frame is not kept", l.sent.recheck.Load)
 			}}
 		})
-	})
-	p.write(control(2, iwarp.ControlAck, iwarp.Counts(0, 1)), nil)
+		p.write(control(2, iwarp.ControlAck, iwarp.Counts(0, 1)), nil)
+		within(t, "the receive is not known", func() bool { return l.heard.limit.Load() == 1 })
+	}) // the turn goes on in this goroutine, so another one reads during the write
 	assert.DeepEqual(t, s.statuses(1), []fabric.Status{fabric.StatusSuccess})
 	assert.Equal(t, l.heard.grants.Load(), uint64(1))
 	p.Close()

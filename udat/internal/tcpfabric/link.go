@@ -127,15 +127,13 @@ type timers struct {
 	fault  *time.Timer // ends a delay of Faults
 }
 
-// attention is which callers read the socket by polling: see hotSet.
+// attention is which callers read the socket.
 type attention struct {
-	polled [2]*hotSet             // the hot sets of the queue pair's completion queues
-	hot    atomic.Pointer[hotSet] // the set whose polls read the socket; nil: none
-	wins   atomic.Int32           // consecutive events with polls between them
+	polled [2]*progress // of the queue pair's completion queues
 
 	// Only the poller uses these.
-	seen     [2]uint32 // the number of polls of each queue at the last event
-	attended bool      // a caller will answer or poll
+	seen     uint32 // the number of polls of the receive queue at the last event
+	attended bool   // a caller will answer or poll
 }
 
 // Indices of polled.

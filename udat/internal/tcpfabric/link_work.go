@@ -177,7 +177,6 @@ func (l *link) cause(read error) error {
 
 // shut closes the socket. Only the goroutine that runs link.work may call it.
 func (l *link) shut() {
-	l.cool()
 	l.qp.In.Lock()
 	l.live.Store(false)
 	l.sock.shut()
@@ -186,10 +185,7 @@ func (l *link) shut() {
 	l.tx.stage = nil
 	l.tx.loan.drop(l)
 	l.qp.Forget(l)
-	for _, s := range l.polled {
-		s.latest.CompareAndSwap(l, nil)
-		s.owing.CompareAndSwap(l, nil)
-	}
+	l.uses((*progress).part)
 	for _, t := range []*time.Timer{l.linger, l.rnr, l.first, l.grace, l.fault} {
 		if t != nil {
 			t.Stop()
@@ -197,4 +193,12 @@ func (l *link) shut() {
 	}
 	l.conn.PeerLeft(fabric.EventDisconnected, softnic.ErrSilence)
 	l.dev.unlist(l)
+}
+
+// uses calls f for each completion queue of the queue pair.
+func (l *link) uses(f func(*progress, *link)) {
+	f(l.polled[ofReceives], l)
+	if l.polled[ofSends] != l.polled[ofReceives] {
+		f(l.polled[ofSends], l)
+	}
 }

@@ -41,9 +41,6 @@ type socket interface {
 	start() error
 	// pollable reports whether a caller can read the socket by polling.
 	pollable() bool
-	// watch turns the calls of events.readable on or off. While they are off, a caller reads the
-	// socket by polling.
-	watch(on bool)
 	// shut closes the socket.
 	shut()
 }
@@ -135,8 +132,6 @@ func (s *streamSock) start() error {
 	go s.writes()
 	return nil
 }
-
-func (s *streamSock) watch(bool) {}
 
 func (s *streamSock) later() bool { return false }
 

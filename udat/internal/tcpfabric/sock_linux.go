@@ -22,26 +22,29 @@ import (
 // the poller of Go's runtime, so that no thread blocks in epoll_wait. The sockets are not
 // registered there, so that the runtime does not disturb a caller that polls a socket.
 //
-// One goroutine at a time leads: only it waits. A Wait of a completion queue leads if no other Wait
-// does, because a completion that its own goroutine makes needs no other goroutine to wake up. If
-// no Wait has led for lateLead, the keeper leads, which is a goroutine of the poller, until a Wait
-// asks for the lead.
+// One goroutine at a time leads: only it waits for the sockets and serves them. A Wait of a
+// completion queue leads if nobody else does, because a completion that its own goroutine makes
+// needs no other goroutine to wake up; a poll of a queue leads for a moment. If neither has led for
+// lateLead, the keeper leads, which is a goroutine of the poller, until a Wait or polls ask for the
+// lead.
 type poller struct {
 	fd   int
 	file *os.File
 	raw  syscall.RawConn
 	wait func(uintptr) bool // the method epollWait
-	tick func() (again bool)
+	tick func()
 	asks atomic.Bool // set by poller.again: tick must be called
 
-	lead    chan struct{}              // has a value while nobody leads
+	led     atomic.Bool                // somebody leads
+	waits   atomic.Int32               // Waits that lead or want to
+	free    chan struct{}              // signals that nobody leads
 	leader  atomic.Pointer[softnic.CQ] // the queue whose Wait leads; nil: the keeper, or nobody
 	keeping atomic.Bool                // the keeper leads
 	wanted  atomic.Bool                // the keeper must let a Wait lead
 	asleep  atomic.Bool                // the leader waits for the sockets
 	late    *time.Timer                // calls lateKeep
 	set     atomic.Bool                // late has been set
-	led     atomic.Bool                // a Wait has led since late was set
+	since   atomic.Bool                // another has led since late was set
 	wake    chan struct{}              // makes the keeper lead
 	closing atomic.Bool                // the keeper must end
 	done    chan struct{}              // closed when the keeper has ended
@@ -60,16 +63,16 @@ type poller struct {
 	stale bool      // interrupt may have set another deadline
 }
 
-// tickEvery is the time between two calls of tick, as long as tick returns true.
+// tickEvery is the time from a call of again to the call of tick.
 const tickEvery = time.Millisecond
 
-// lateLead is the time without a leading Wait after which the keeper leads. The timer is not set
-// again each time a Wait has led, so it may take twice as long.
+// lateLead is the time without another leader after which the keeper leads. The timer is not set
+// again each time another has led, so it may take twice as long.
 const lateLead = time.Millisecond
 
 // newPoller starts a poller and its keeper. A call of poller.again makes the leader call the
-// function tick once every tickEvery, as long as tick returns true.
-func newPoller(tick func() (again bool)) (*poller, error) {
+// function tick after tickEvery.
+func newPoller(tick func()) (*poller, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
@@ -78,7 +81,7 @@ func newPoller(tick func() (again bool)) (*poller, error) {
 		unix.Close(fd)
 		return nil, err
 	}
-	p := &poller{fd: fd, file: os.NewFile(uintptr(fd), "epoll"), tick: tick, lead: make(chan struct{}, 1),
+	p := &poller{fd: fd, file: os.NewFile(uintptr(fd), "epoll"), tick: tick, free: make(chan struct{}, 1),
 		wake: make(chan struct{}, 1), done: make(chan struct{}), socks: make(map[int32]*sock)}
 	p.wait = p.epollWait
 	if p.raw, err = p.file.SyscallConn(); err != nil {
@@ -106,89 +109,102 @@ func (p *poller) keep() {
 	for {
 		p.wanted.Store(false)
 		p.keeping.Store(true)
-		open := p.serve(nil, time.Time{}, p.wanted.Load)
+		p.serve(nil, time.Time{}, p.wanted.Load)
 		p.keeping.Store(false)
-		if !open {
+		if p.closing.Load() {
 			return
 		}
-		for taken := false; !taken; {
-			<-p.wake
-			if p.closing.Load() {
-				<-p.lead // a Wait that still leads ends
-				taken = true
-			}
-			select {
-			case <-p.lead:
-				taken = true
-			default: // a Wait leads
-			}
-		}
+		<-p.wake
 	}
 }
 
 // lateKeep runs when the timer late fires.
 func (p *poller) lateKeep() {
-	if p.led.Swap(false) {
+	if p.since.Swap(false) {
 		p.late.Reset(lateLead)
 		return
 	}
-	p.set.Store(false) // before the keeper tries to lead: a Wait that leads meanwhile sets the timer again
+	p.set.Store(false) // before the keeper tries to lead: who leads meanwhile sets the timer again
 	softnic.Ring(p.wake)
 }
 
-// ask makes the keeper let a Wait lead. It returns the channel lead.
-func (p *poller) ask() <-chan struct{} {
+// ask makes the keeper let a Wait lead. The channel has a value when the Wait should try to lead
+// again. When the Wait ends, it subtracts itself from p.waits.
+func (p *poller) ask() (again <-chan struct{}) {
+	p.waits.Add(1)
+	p.yield()
+	return p.free
+}
+
+// yield makes the keeper let another lead.
+func (p *poller) yield() {
 	if p.keeping.Load() {
 		p.wanted.Store(true)
 		p.interrupt()
 	}
-	return p.lead
+}
+
+// take reports whether the caller leads now. Then it must call leave.
+func (p *poller) take() bool { return !p.led.Load() && p.led.CompareAndSwap(false, true) }
+
+func (p *poller) leave() {
+	p.since.Store(true)
+	p.led.Store(false)
+	if p.waits.Load() > 0 {
+		softnic.Ring(p.free)
+	}
+	if !p.set.Load() && !p.set.Swap(true) {
+		p.late.Reset(lateLead)
+	}
+}
+
+// poll serves the sockets that are ready, and reports whether there are any. The caller leads.
+func (p *poller) poll() bool {
+	p.mind()
+	p.wait(0)
+	any := p.n > 0 || len(p.more) > 0
+	p.round()
+	return any
 }
 
 // serve leads until the function over returns true, the deadline has passed (zero: none), or the
-// poller is stopped, which it reports. The caller has taken the value of lead, and is a Wait of the
-// queue c or the keeper (nil).
-func (p *poller) serve(c *softnic.CQ, deadline time.Time, over func() bool) (open bool) {
-	p.leader.Store(c)
-	for open = true; open && !over() && (deadline.IsZero() || time.Now().Before(deadline)); {
-		open = p.step(deadline, over)
-	}
-	p.leader.Store(nil)
-	p.led.Store(true)
-	p.lead <- struct{}{}
-	if !p.set.Swap(true) {
-		p.late.Reset(lateLead)
-	}
-	return open
-}
-
-// step waits for the sockets once, and serves them. It returns false if the poller is stopped.
-func (p *poller) step(deadline time.Time, over func() bool) (open bool) {
-	p.n = 0
-	if len(p.more) > 0 {
-		p.wait(0)
-	} else if !p.sleep(deadline, over) {
+// poller is stopped. It returns false if another leads. The caller is a Wait of the queue c or the
+// keeper (nil).
+func (p *poller) serve(c *softnic.CQ, deadline time.Time, over func() bool) bool {
+	if !p.take() {
 		return false
 	}
-	p.round()
-	if p.ticks.IsZero() {
-		return true
-	}
-	if now := time.Now(); !now.Before(p.ticks) {
-		p.ticks = time.Time{}
-		if p.tick() || p.asks.Swap(false) {
-			p.ticks = now.Add(tickEvery)
+	p.leader.Store(c)
+	for open := true; open && !over() && (deadline.IsZero() || time.Now().Before(deadline)); {
+		p.mind()
+		if p.n = 0; len(p.more) > 0 {
+			p.wait(0)
+		} else {
+			open = p.sleep(deadline, over)
 		}
+		p.round()
 	}
+	p.leader.Store(nil)
+	p.leave()
 	return true
 }
 
-// sleep waits until a socket is ready, a tick is due, the deadline has passed, or interrupt is
-// called.
-func (p *poller) sleep(deadline time.Time, over func() bool) (open bool) {
-	if p.ticks.IsZero() && p.asks.Swap(false) {
-		p.ticks = time.Now().Add(tickEvery)
+// mind calls tick if it is due.
+func (p *poller) mind() {
+	switch {
+	case p.ticks.IsZero():
+		if p.asks.Load() && p.asks.Swap(false) {
+			p.ticks = time.Now().Add(tickEvery)
+		}
+	case !time.Now().Before(p.ticks):
+		p.ticks = time.Time{}
+		p.tick()
 	}
+}
+
+// sleep waits until a socket is ready, a tick is due, the deadline has passed, or interrupt is
+// called. It returns false if the poller is stopped.
+func (p *poller) sleep(deadline time.Time, over func() bool) (open bool) {
 	until := p.ticks
 	if until.IsZero() || !deadline.IsZero() && deadline.Before(until) {
 		until = deadline
@@ -287,7 +303,6 @@ type sock struct {
 
 	mu     sync.Mutex
 	closed bool
-	off    bool // readable is not called
 }
 
 // adopt takes over the stream from package net, unless it is one of TLS. After an error package net
@@ -318,38 +333,20 @@ func (p *poller) adopt(from stream, on events) (socket, error) {
 }
 
 func (s *sock) start() error {
-	return unix.EpollCtl(s.p.fd, unix.EPOLL_CTL_ADD, s.fd, &unix.EpollEvent{Events: s.mask(true), Fd: s.id})
+	return unix.EpollCtl(s.p.fd, unix.EPOLL_CTL_ADD, s.fd, &unix.EpollEvent{Events: mask, Fd: s.id})
 }
 
 func (s *sock) pollable() bool { return true }
 
-func (s *sock) mask(reads bool) uint32 {
-	const always = unix.EPOLLOUT | unix.EPOLLET&(1<<32-1)
-	if reads {
-		return always | unix.EPOLLIN | unix.EPOLLRDHUP
-	}
-	return always
-}
-
-func (s *sock) watch(on bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.off = !on
-	s.modify()
-}
-
-// modify sets the socket's event mask in the epoll instance, which then reports all pending events
-// of the mask once more. mu is held.
-func (s *sock) modify() {
-	if !s.closed {
-		unix.EpollCtl(s.p.fd, unix.EPOLL_CTL_MOD, s.fd, &unix.EpollEvent{Events: s.mask(!s.off), Fd: s.id})
-	}
-}
+// mask is the event mask of a socket in the epoll instance.
+const mask = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET&(1<<32-1)
 
 func (s *sock) later() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.modify()
+	if !s.closed { // the epoll instance reports all pending events once more
+		unix.EpollCtl(s.p.fd, unix.EPOLL_CTL_MOD, s.fd, &unix.EpollEvent{Events: mask, Fd: s.id})
+	}
 	return true
 }
 

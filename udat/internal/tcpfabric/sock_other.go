@@ -4,6 +4,7 @@ package tcpfabric
 
 import (
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/godat/godat/udat/internal/softnic"
@@ -11,9 +12,9 @@ import (
 
 // poller does nothing here: each socket has goroutines of its own. The build tag portablesocket
 // selects this file on Linux, for its tests.
-type poller struct{}
+type poller struct{ waits atomic.Int32 }
 
-func newPoller(func() bool) (*poller, error) { return new(poller), nil }
+func newPoller(func()) (*poller, error) { return new(poller), nil }
 
 func (*poller) stop() {}
 
@@ -21,9 +22,17 @@ func (*poller) again() {}
 
 func (*poller) adopt(c stream, on events) (socket, error) { return newStreamSock(c, on), nil }
 
+func (*poller) take() bool { return false }
+
+func (*poller) leave() {}
+
+func (*poller) poll() bool { return false }
+
 func (*poller) ask() <-chan struct{} { return nil }
 
-func (*poller) serve(*softnic.CQ, time.Time, func() bool) {}
+func (*poller) yield() {}
+
+func (*poller) serve(*softnic.CQ, time.Time, func() bool) bool { return false }
 
 func (*poller) kick(*softnic.CQ) bool { return false }
 

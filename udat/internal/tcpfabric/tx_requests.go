@@ -130,9 +130,6 @@ func (l *link) begin(s *softnic.Slot, m *mark) {
 	case softnic.Sinks(op):
 		t.reads++
 	}
-	if p := &l.polled[ofSends].latest; l.own && p.Load() != l {
-		p.Store(l)
-	}
 	m.numbers = t.numbers
 	if l.rnr != nil {
 		l.rnr.Stop()

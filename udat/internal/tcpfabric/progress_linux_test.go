@@ -21,7 +21,7 @@ type writer struct {
 	v    *victim
 	s    *session
 	l    *link // the victim's end
-	set  *hotSet
+	set  *progress
 	sent uint64
 	msn  uint32
 }
@@ -29,11 +29,11 @@ type writer struct {
 func newWriter(t *testing.T, v *victim) *writer {
 	t.Helper()
 	p, s := v.joined()
-	return &writer{peer: p, v: v, s: s, l: linkOf(s.qp.(*softnic.QP)), set: v.cq.(*softnic.CQ).Idler().(*hotSet)}
+	return &writer{peer: p, v: v, s: s, l: linkOf(s.qp.(*softnic.QP)), set: v.cq.(*softnic.CQ).Idler().(*progress)}
 }
 
 // still stops the ticks of the device before the first one.
-func (v *victim) still() { v.dev.(*Device).poller.tick = func() bool { return false } }
+func (v *victim) still() { v.dev.(*Device).poller.tick = func() {} }
 
 // waits calls Wait in another goroutine. The channel gets the result.
 func (v *victim) waits() <-chan bool {
@@ -294,18 +294,17 @@ func TestAcknowledgementOfTwo(t *testing.T) {
 // TestAcknowledgementTick: if the caller does not poll again, the tick sends the acknowledgement.
 func TestAcknowledgementTick(t *testing.T) {
 	v := newVictim(t)
-	var set atomic.Pointer[hotSet]
+	var set atomic.Pointer[progress]
 	var paid atomic.Int32
 	poller := v.dev.(*Device).poller
 	tick := poller.tick
-	poller.tick = func() bool {
+	poller.tick = func() {
 		s := set.Load()
 		owed := s != nil && s.owing.Load() != nil
-		again := tick()
+		tick()
 		if owed && s.owing.Load() == nil {
 			paid.Add(1)
 		}
-		return again
 	}
 	w := newWriter(t, v)
 	set.Store(w.set)
@@ -319,157 +318,85 @@ func TestAcknowledgementTick(t *testing.T) {
 	w.s.expect(fabric.EventDisconnected)
 }
 
-// heat makes the link hot: its events come while the queue is being polled.
-func (w *writer) heat() {
+// led makes polls of the queue lead the device's poller instead of the keeper.
+func (w *writer) led() {
 	w.t.Helper()
-	for until := time.Now().Add(patience); w.l.hot.Load() == nil; {
-		assert.Assert(w.t, time.Now().Before(until), "%d writes while the queue is polled do not heat the link", w.sent)
-		for range manyPolls {
-			w.poll()
-		}
-		w.put(1, []byte("some"))
-		w.executed()
+	within(w.t, "polls do not make the keeper give way", func() bool {
 		w.poll()
-		w.acknowledged()
-	}
+		return !w.v.dev.(*Device).poller.keeping.Load()
+	})
 }
 
-// TestHot: only polls of the queue read the socket of a hot link, and the first poll that finds
-// nothing acknowledges. Once the caller waits, or has not polled for a tick, no poll is needed.
-func TestHot(t *testing.T) {
-	for _, ticks := range []bool{false, true} {
-		v := newVictim(t)
-		if !ticks {
-			v.still()
-		}
+// TestPollsLead: polls read the sockets themselves, of one link and of several, of their queue and
+// of others. If the program polls no more, the keeper reads them.
+func TestPollsLead(t *testing.T) {
+	v := newVictim(t)
+	p := v.dev.(*Device).poller
+	cq, err := v.dev.CreateCQ(1)
+	assert.NilError(t, err)
+	other := v.dev.(*Device).progressOf(cq.(*softnic.CQ))
+	var all []*writer
+	for links := range 3 {
 		w := newWriter(t, v)
-		for range 2 {
-			if !ticks {
-				w.heat()
+		all = append(all, w)
+		assert.Equal(t, w.set.only.Load() == w.l, links == 0)
+		for range 3 {
+			for _, w := range all {
+				w.led()
 				w.put(1, []byte("some"))
-				time.Sleep(20 * time.Millisecond) // in this time the device's poller would read it
-				assert.Equal(t, w.l.heard.executed.Load(), w.sent-1)
 				for w.l.heard.executed.Load() < w.sent {
 					w.poll()
 				}
-				assert.Equal(t, w.l.sent.executed.Load(), w.sent-1)
-				w.poll()
-				w.acknowledged()
+				w.led()
 				w.put(1, []byte("some"))
-				assert.NilError(t, v.cq.Arm(false))
-				woken := v.waits()
-				w.executed()
-				w.putImmediate() // disarms the queue
-				assert.Assert(t, <-woken)
-				w.completes(1)
-				w.poll()
-				for h, _ := w.read(); h.Value>>32 < w.sent; h, _ = w.read() { // one acknowledgement of both, or one of each
-					assert.Equal(t, h.Control, iwarp.ControlAck)
+				for w.l.heard.executed.Load() < w.sent {
+					other.Idle()
 				}
-				continue
 			}
-			for n := 0; n < 100 && w.l.hot.Load() == nil; n++ { // a slow machine's ticks may cool it again
-				for range manyPolls {
-					w.poll()
-				}
-				w.put(1, []byte("some"))
-				w.acknowledged()
-			}
+			within(t, "the keeper does not lead again", p.keeping.Load)
 			w.put(1, []byte("some"))
-			w.acknowledged() // without a poll
+			w.executed()
 		}
-		w.set.Sleep()
+	}
+	for _, w := range all {
 		w.Close()
 		w.s.expect(fabric.EventDisconnected)
+		w.l.kill()
 	}
-}
-
-// TestArmedIsCool: no link of an armed queue becomes hot, even if there were enough polls between
-// two events. The caller of an armed queue waits for the notification.
-func TestArmedIsCool(t *testing.T) {
-	v := newVictim(t)
-	v.still()
+	within(t, "links have not left", func() bool {
+		all[0].set.mu.Lock()
+		defer all[0].set.mu.Unlock()
+		return all[0].set.links == 0
+	})
 	w := newWriter(t, v)
-	event := func() {
-		for range manyPolls {
-			w.poll()
-		}
-		w.put(1, []byte("some"))
-		w.executed()
-	}
-	for range 3 {
-		event()
-		for range manyPolls {
-			w.poll()
-		}
-		assert.NilError(t, v.cq.Arm(false))
-		event()
-		assert.Assert(t, w.l.hot.Load() == nil)
-		w.put(1, []byte("some"))
-		w.executed() // without a poll
-	}
-	assert.Assert(t, !w.set.add(w.l))
-	assert.Assert(t, w.l.hot.Load() == nil)
+	assert.Assert(t, w.set.only.Load() == w.l)
 	w.Close()
 	w.s.expect(fabric.EventDisconnected)
+	assert.NilError(t, cq.Close())
 }
 
-// TestPollsAlone: polls without events make no link hot, not even a link that has sent and waits
-// for its acknowledgement.
-func TestPollsAlone(t *testing.T) {
+// TestPollsOfTwo: if a program polls one queue only, the acknowledgement that another queue owes is
+// sent all the same.
+func TestPollsOfTwo(t *testing.T) {
 	v := newVictim(t)
-	v.still()
-	w := newWriter(t, v)
-	sge := fabric.SGE{Addr: v.at(0), Length: 4, LKey: v.mr.LKey()}
-	for n := range uint32(3) {
-		_, err := w.s.qp.PostSend([]fabric.SendWR{{Opcode: fabric.OpSend, NumSGE: 1}}, []fabric.SGE{sge})
-		assert.NilError(t, err)
-		h, _ := w.read()
-		assert.Equal(t, h.Op, iwarp.OpSend)
-		assert.Equal(t, h.MSN, n+1)
-		for range 10 * othersEvery {
-			w.poll()
-		}
-		assert.Assert(t, w.l.hot.Load() == nil)
-	}
-	w.Close()
-	w.s.expect(fabric.EventDisconnected)
-}
-
-// TestCooledWhilePolled: if a link is cooled while a poll reads it, what was read is acknowledged,
-// although no other poll and no event follows.
-func TestCooledWhilePolled(t *testing.T) {
-	v := newVictim(t)
-	poller := v.dev.(*Device).poller
-	var ticks atomic.Pointer[func()]
-	poller.tick = func() bool {
-		if tick := ticks.Load(); tick != nil {
-			(*tick)()
-		}
-		return false
-	}
+	cq, err := v.dev.CreateCQ(1)
+	assert.NilError(t, err)
+	other := v.dev.(*Device).progressOf(cq.(*softnic.CQ))
 	w := newWriter(t, v)
 	for range 3 {
-		w.heat()
-		cooled, read := make(chan struct{}), make(chan struct{})
-		tick := func() { // the device's poller reads no socket until the other goroutine has read
-			w.set.Sleep()
-			close(cooled)
-			<-read
-		}
-		ticks.Store(&tick)
-		poller.again()
-		<-cooled
-		ticks.Store(nil)
+		w.led()
 		w.put(1, []byte("some"))
-		for w.l.heard.executed.Load() < w.sent { // as a poll does that found the link before
-			w.set.poll(w.l)
+		for w.l.heard.executed.Load() < w.sent {
+			w.poll()
 		}
-		close(read)
+		for w.l.sent.executed.Load() < w.sent {
+			other.Idle()
+		}
 		w.acknowledged()
 	}
 	w.Close()
 	w.s.expect(fabric.EventDisconnected)
+	assert.NilError(t, cq.Close())
 }
 
 // TestLateDeadline: a deadline that is set for a call of again that was already handled stops no
@@ -484,36 +411,4 @@ func TestLateDeadline(t *testing.T) {
 	}
 	w.Close()
 	w.s.expect(fabric.EventDisconnected)
-}
-
-// TestHotInOneSet: a link is hot in one set at a time, even if several of its queues want it. When
-// it is cooled, no set keeps it.
-func TestHotInOneSet(t *testing.T) {
-	v := newVictim(t)
-	v.still()
-	w := newWriter(t, v)
-	d := v.dev.(*Device)
-	cq, err := v.dev.CreateCQ(1)
-	assert.NilError(t, err)
-	other := d.setOf(cq.(*softnic.CQ))
-	for n := range 4 {
-		first, second := w.set, other
-		if n%2 > 0 {
-			first, second = second, first
-		}
-		assert.Assert(t, first.add(w.l))
-		for _, s := range []*hotSet{second, first} {
-			assert.Assert(t, !s.add(w.l))
-		}
-		first.Sleep()
-		assert.Assert(t, w.l.hot.Load() == nil)
-		for _, s := range []*hotSet{second, first} {
-			assert.Equal(t, s.count.Load(), int32(0))
-		}
-		w.put(1, []byte("some"))
-		w.acknowledged()
-	}
-	w.Close()
-	w.s.expect(fabric.EventDisconnected)
-	assert.NilError(t, cq.Close())
 }
