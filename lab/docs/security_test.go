@@ -32,3 +32,33 @@ func TestSecurity(t *testing.T) {
 		assert.Check(t, strings.Contains(tests(), "func "+m[1]+"("), "there is no %s", m[1])
 	}
 }
+
+// TestSecurityNumbers: each number of SECURITY.md that is a default or a limit is that of the code.
+func TestSecurityNumbers(t *testing.T) {
+	page := read("SECURITY.md")
+	for _, n := range []struct{ text, file, code string }{
+		{"each 30 s; when there are 128,", "udat/ep_connect.go", "const acceptWait = 30 * time.Second"},
+		{"when there are 128, each further one makes the oldest go, if that is 2 s", "udat/ep_connect.go",
+			"maxUnconfirmed = 128"},
+		{"if that is 2 s old", "udat/ep_connect.go", "unconfirmedAge = 2 * time.Second"},
+		{"each 10 s; the oldest is given up", "udat/internal/tcpfabric/setup.go", "requestLimit = 10 * time.Second"},
+		{"32 KiB of the peer", "udat/internal/tcpfabric/sock.go", "maxHandshake = 32 << 10"},
+		{"256 MiB a device", "udat/internal/tcpfabric/buffer.go", "defaultBudget = 256 << 20"},
+		{"its socket is closed after 6 s", "udat/internal/tcpfabric/link.go", "partLimit = time.Second"},
+		{"its socket is closed after 6 s", "udat/internal/tcpfabric/link.go", "lingerLimit = 5 * time.Second"},
+		{"140 s if it had stopped reading", "udat/internal/tcpfabric/device.go", "closedLimit = 130 * time.Second"},
+		{"| 4096; of one source seven eighths |", "rdmanet/admission.go", "defaultBacklog = 4096"},
+		{"15 s each", "rdmanet/admission.go", "helloTime = 15 * time.Second"},
+		{"gives way after 1 s", "rdmanet/admission.go", "graceTime = time.Second"},
+		{"when many wait after 0.2 s", "rdmanet/admission.go", "graceLeast = 200 * time.Millisecond"},
+		{"within five intervals, 50 s", "rdmanet/config.go", "defaultKeepAlive = 10 * time.Second"},
+		{"After `Close` it has 5 minutes", "rdmanet/config.go", "defaultLinger = 5 * time.Minute"},
+		{"and 32 messages of 32 bytes", "rdmanet/hello.go", "defaultSlots = 32"},
+		{"| 64; connections without a hello", "internal/perf/engine/layout.go", "DefaultMaxClients = 64"},
+		{"connects no queue pairs | 60 s |", "internal/perf/engine/link.go", "setupTime = 60 * time.Second"},
+	} {
+		assert.Check(t, strings.Contains(page, n.text), "SECURITY.md says no more %q", n.text)
+		code := strings.Join(strings.Fields(read(n.file)), " ")
+		assert.Check(t, strings.Contains(code, n.code), "%s has no %q, which SECURITY.md says: %s", n.file, n.code, n.text)
+	}
+}

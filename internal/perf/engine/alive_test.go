@@ -91,6 +91,24 @@ func bubbled(t *testing.T, s *Server) (dial func() net.Conn, log <-chan string) 
 	return func() net.Conn { return w.dial(t) }, lines
 }
 
+// A client that lives, and begins a case, but connects no queue pair, ends after a minute.
+func TestSetupLimit(t *testing.T) {
+	ofNoDevice(t)
+	synctest.Test(t, func(t *testing.T) {
+		dial, log := bubbled(t, &Server{})
+		k := newTalk(t, dial())
+		k.hello()
+		k.begin()
+		begun := time.Now()
+		for end := begun.Add(setupTime); time.Now().Before(end); <-time.After(aliveEvery) {
+			k.say(message{Kind: msgAlive})
+		}
+		text := sessionEnds(t, log)
+		assert.Assert(t, strings.Contains(text, "the client has not connected within 1m0s"), text)
+		assert.Equal(t, time.Since(begun), setupTime)
+	})
+}
+
 // A client that has said hello but measures nothing gives way to another client. The one that has
 // been idle longest gives way first. A client that measures does not give way.
 func TestIdleGivesWay(t *testing.T) {
