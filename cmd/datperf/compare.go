@@ -89,7 +89,7 @@ func percentage(flag, text string, limit float64) (float64, error) {
 func (a *app) report() *cobra.Command {
 	var o outputs
 	c := &cobra.Command{
-		Use: "report DOCUMENT", Short: "write a JSON document as a page, tables, CSV or Markdown",
+		Use: "report DOCUMENT", Short: "write a JSON document as a page, tables or CSV",
 		Long:    "Write a JSON document in other forms; without a flag the tables, on standard output.",
 		Example: "  datperf report out.json --html out.html",
 	}

@@ -16,7 +16,7 @@ import (
 
 // outputs says where a measurement's results go, and which limits they must meet.
 type outputs struct {
-	json, ndjson, csv, markdown, html string
+	json, ndjson, csv, html string
 
 	title     string
 	labels    map[string]string
@@ -86,7 +86,6 @@ func (o *outputs) registerLimits(c *cobra.Command) {
 func (o *outputs) registerForms(f *pflag.FlagSet) {
 	f.StringVar(&o.html, "html", "", "a page with plots, that opens without a network, to this `file`")
 	f.StringVar(&o.csv, "csv", "", "a row per run, two with --direction both, to this `file`")
-	f.StringVar(&o.markdown, "markdown", "", "the tables for a page, to this `file`")
 }
 
 // form is one output format of a document.
@@ -99,7 +98,6 @@ func (o *outputs) forms() []form {
 	return []form{
 		{"json", o.json, func(w io.Writer, d *result.Document) error { return d.Write(w) }},
 		{"csv", o.csv, report.CSV},
-		{"markdown", o.markdown, report.Markdown},
 		{"html", o.html, report.HTML},
 	}
 }

@@ -110,7 +110,7 @@ func page(d *document) string {
 		if s.Short {
 			b.WriteString("**A short run: its figures mean nothing.**\n\n")
 		}
-		report.MarkdownTable(&b, []string{"What", "", "Figure", "95 % interval", "Rounds", "Goal", ""}, 2, 6, rows)
+		markdownTable(&b, []string{"What", "", "Figure", "95 % interval", "Rounds", "Goal", ""}, 2, 6, rows)
 	}
 	b.WriteString("\n## Parts\n\nEach part was measured by itself, on the tree that is named.\n\n")
 	var rows [][]string
@@ -119,7 +119,7 @@ func page(d *document) string {
 			strconv.FormatFloat(s.Seconds, 'f', 0, 64), s.LoadStart, s.LoadEnd, ended(s)})
 	}
 	titles := []string{"Part", "Begun", "Commit", "Seconds", "Load before", "after", "Ended, because"}
-	report.MarkdownTable(&b, titles, 3, 4, rows)
+	markdownTable(&b, titles, 3, 4, rows)
 	return b.String()
 }
 
@@ -254,12 +254,12 @@ func details(d *document) string {
 		fmt.Fprintf(&b, "\n## %s\n", s.Title)
 		var rows [][]string
 		for _, name := range slices.Sorted(maps.Keys(s.Machine)) {
-			rows = append(rows, []string{name, report.Escape(s.Machine[name])})
+			rows = append(rows, []string{name, escape(s.Machine[name])})
 		}
 		b.WriteString("\n")
-		report.MarkdownTable(&b, []string{"Where", ""}, 2, 2, rows)
+		markdownTable(&b, []string{"Where", ""}, 2, 2, rows)
 		for _, e := range s.Errors {
-			fmt.Fprintf(&b, "\n**Failed:** %s\n", report.Escape(e))
+			fmt.Fprintf(&b, "\n**Failed:** %s\n", escape(e))
 		}
 		for _, t := range s.Tables {
 			tableDetails(&b, t)
@@ -290,7 +290,7 @@ func tableDetails(b *strings.Builder, t *table) {
 		}
 		rows = append(rows, row)
 	}
-	report.MarkdownTable(b, append([]string{unit}, t.Series...), 1, 1+len(t.Series), rows)
+	markdownTable(b, append([]string{unit}, t.Series...), 1, 1+len(t.Series), rows)
 	if len(t.Rows) > 0 {
 		b.WriteString("\n```\n")
 		for _, name := range t.Series {
@@ -302,7 +302,7 @@ func tableDetails(b *strings.Builder, t *table) {
 	}
 	for _, r := range t.Rows {
 		for _, e := range r.Errors {
-			fmt.Fprintf(b, "\n**Failed**, %s: %s\n", r.Name, report.Escape(e))
+			fmt.Fprintf(b, "\n**Failed**, %s: %s\n", r.Name, escape(e))
 		}
 	}
 }
@@ -346,3 +346,17 @@ func short(v float64) string {
 	}
 	return text
 }
+
+// markdownTable writes a table. The columns with the indices lo to hi-1 are aligned to the right,
+// the others to the left. Indices begin at 0.
+func markdownTable(b *strings.Builder, titles []string, lo, hi int, rows [][]string) {
+	fmt.Fprintf(b, "| %s |\n|%s%s%s\n", strings.Join(titles, " | "), strings.Repeat("---|", lo),
+		strings.Repeat("--:|", hi-lo), strings.Repeat("---|", len(titles)-hi))
+	for _, row := range rows {
+		fmt.Fprintf(b, "| %s |\n", strings.Join(row, " | "))
+	}
+}
+
+// escape returns s in a form for a cell of a table: each | is escaped, and each newline becomes a
+// space.
+func escape(s string) string { return strings.NewReplacer("|", "\\|", "\n", " ").Replace(s) }

@@ -15,8 +15,8 @@ type pageEnd struct {
 	Facts [][2]string
 }
 
-// about returns the lines at the top of a page and of Markdown: who was measured, when, and whether
-// the plan is incomplete.
+// about returns the lines at the top of a page: who was measured, when, and whether the plan is
+// incomplete.
 func about(d *result.Document) (all [][2]string) {
 	add := func(name, value string) {
 		if value != "" {

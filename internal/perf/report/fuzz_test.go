@@ -60,7 +60,6 @@ func FuzzDocument(f *testing.F) {
 			assert.Assert(t, r == '\n' || unicode.IsPrint(r), "%q", out.String())
 		}
 		assert.NilError(t, CSV(io.Discard, d))
-		assert.NilError(t, Markdown(io.Discard, d))
 		assert.NilError(t, HTML(io.Discard, d))
 		assert.NilError(t, d.Write(io.Discard))
 	})

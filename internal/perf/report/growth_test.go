@@ -25,7 +25,7 @@ func TestGrowth(t *testing.T) {
 			table.Close()
 			return nil
 		},
-		"HTML": HTML, "CSV": CSV, "Markdown": Markdown,
+		"HTML": HTML, "CSV": CSV,
 	} {
 		cost := func(d *result.Document) float64 {
 			return testing.AllocsPerRun(1, func() {

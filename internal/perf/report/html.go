@@ -95,3 +95,41 @@ func HTML(w io.Writer, d *result.Document) error {
 // shortTable is a number of rows. The page shows a table of values without a click if the table has
 // no more rows than that.
 const shortTable = 6
+
+// tables returns the tables that the terminal shows, with all columns.
+func tables(d *result.Document) []pageTable {
+	var all []pageTable
+	last := ""
+	cases, columnsBy := d.Cases(), map[string][]column{}
+	for _, mode := range result.Modes {
+		columnsBy[mode] = columnsOf(cases, mode)
+	}
+	var sum ports
+	for i := range d.Runs {
+		r := &d.Runs[i]
+		columns := columnsBy[r.Case.Mode]
+		if k := kindOf(r); k != last {
+			last = k
+			t := pageTable{Headline: headline(r)}
+			for _, c := range columns {
+				t.Titles = append(t.Titles, c.title)
+			}
+			all = append(all, t)
+		}
+		total := r.Total()
+		var row []string
+		for _, c := range columns {
+			row = append(row, c.text(r, &total))
+		}
+		t := &all[len(all)-1]
+		t.Rows = append(t.Rows, row)
+		sum.add(r)
+	}
+	if t := summaryTable(d); len(t.Rows) > 0 {
+		all = append(all, t)
+	}
+	if rows := sum.rows(); len(rows) > 0 {
+		all = append(all, pageTable{portHeadline, portTitles, rows})
+	}
+	return all
+}

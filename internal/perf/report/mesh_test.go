@@ -110,7 +110,7 @@ func TestBadHost(t *testing.T) {
 	}
 }
 
-// A matrix that does not fit into a line is left out: the lines below it stay, and Markdown has it.
+// A matrix that does not fit into a line is left out: the lines below it stay, and the page has it.
 func TestManyHosts(t *testing.T) {
 	m := meshOf(64, result.Bandwidth, "", func(from, to int) float64 {
 		if from == 9 || to == 9 {
@@ -129,8 +129,9 @@ func TestManyHosts(t *testing.T) {
 		assert.Assert(t, strings.Contains(out.String(), want), "%s", out.String())
 	}
 	out.Reset()
-	assert.NilError(t, Markdown(&out, &result.Document{Mesh: m}))
-	assert.Assert(t, strings.Contains(out.String(), "\n| 2 host2:1 | 2.00 | - | 2.00 |"), "%s", out.String())
+	assert.NilError(t, HTML(&out, &result.Document{Mesh: m}))
+	const row = "<tr><th>2 host2:1</th><td class=\"heat4\" title=\"host2:1 -&gt; host1:1: 2.00 Gb/s\">2.00</td>"
+	assert.Assert(t, strings.Contains(out.String(), row), "%s", out.String())
 }
 
 // Pairs that measured at the same time are summed: into each host.

@@ -72,7 +72,7 @@ func TestSmallDocuments(t *testing.T) {
 	for _, n := range []int{0, 1, 2} {
 		small := *d
 		small.Runs = d.Runs[:n]
-		for _, write := range []func(io.Writer, *result.Document) error{HTML, CSV, Markdown} {
+		for _, write := range []func(io.Writer, *result.Document) error{HTML, CSV} {
 			var b bytes.Buffer
 			assert.NilError(t, write(&b, &small))
 			assert.Assert(t, b.Len() > 0 && !strings.Contains(b.String(), "NaN"))
@@ -167,8 +167,9 @@ func TestPorts(t *testing.T) {
 	}
 	assert.DeepEqual(t, rows, []string{"client 8000 100 8 - 1 - -", "server - - - 6 - 4 18"})
 	b.Reset()
-	assert.NilError(t, Markdown(&b, d))
-	assert.Assert(t, strings.Contains(b.String(), "| client | 8000 | 100 | 8 | - | 1 | - | - |"), b.String())
+	assert.NilError(t, HTML(&b, d))
+	const row = "<td>client</td><td>8000</td><td>100</td><td>8</td><td>-</td><td>1</td><td>-</td><td>-</td>"
+	assert.Assert(t, strings.Contains(b.String(), row), b.String())
 }
 
 // A percentile with too few samples is not printed. A run that is too short for its figure is
@@ -186,7 +187,7 @@ func TestTooFewTooShort(t *testing.T) {
 		doc := &result.Document{Runs: []result.Run{{Case: c, Client: &result.End{Initiated: s}, Server: &result.End{}}}}
 		var b bytes.Buffer
 		NewTable(&b, doc.Cases()).Run(&doc.Runs[0])
-		for _, form := range []func(io.Writer, *result.Document) error{CSV, Markdown, HTML} {
+		for _, form := range []func(io.Writer, *result.Document) error{CSV, HTML} {
 			assert.NilError(t, form(&b, doc))
 		}
 		IntervalLine(&b, &result.Interval{Stop: result.Seconds(time.Second), Ops: count, P50: 1, P99: 297e3})
@@ -270,15 +271,15 @@ func TestShortLastInterval(t *testing.T) {
 	assert.Equal(t, len(timeline(r, r.Flows()[0], lineStyle{}).points), 2)
 }
 
-// Who was measured, when, and with which labels stands at the top of the page, of Markdown and in
-// CSV. So does an incomplete plan, where there is a top.
+// Who was measured, when, and with which labels stands at the top of the page and in CSV. So
+// does an incomplete plan, where there is a top.
 func TestAbout(t *testing.T) {
 	d := document()
 	d.Client.Host, d.Client.Link, d.Server.Host, d.Server.Device = "left", "100 Gb/s (eth0)", "right", "mlx5_0"
 	d.Labels = map[string]string{"rack": "7", "cable": "dac"}
 	d.Runs[0].Started = time.Unix(1e9, 5e6)
 	d.Incomplete = &result.Incomplete{Planned: 99, Why: "the server has gone"}
-	for _, write := range []func(io.Writer, *result.Document) error{HTML, CSV, Markdown} {
+	for _, write := range []func(io.Writer, *result.Document) error{HTML, CSV} {
 		var b bytes.Buffer
 		assert.NilError(t, write(&b, d))
 		top, rest, _ := strings.Cut(b.String(), "Latency in us")
@@ -322,7 +323,6 @@ func TestSummaries(t *testing.T) {
 	write := map[string]func(io.Writer, *result.Document){
 		"text": func(w io.Writer, d *result.Document) { NewTable(w, d.Cases()).Summary(result.Summarize(d.Runs)) },
 		"html": func(w io.Writer, d *result.Document) { HTML(w, d) },
-		"md":   func(w io.Writer, d *result.Document) { Markdown(w, d) },
 		"csv":  func(w io.Writer, d *result.Document) { CSV(w, d) },
 		"ndjson": func(w io.Writer, d *result.Document) {
 			if d.Summary = nil; len(d.Runs) > 1 {
@@ -334,7 +334,6 @@ func TestSummaries(t *testing.T) {
 	for name, want := range map[string]string{
 		"text": "  3 runs, latency_p99_ns: median 50.00us, from 10.00us to 90.00us, spread 160.0%\n",
 		"html": "<td>latency_p99_ns</td><td>3</td><td>50.00us</td><td>10.00us</td><td>90.00us</td><td>160.0%</td>",
-		"md":   "| udat send lat, 2B | latency_p99_ns | 3 | 50.00us | 10.00us | 90.00us | 160.0% | - |",
 		"csv":  ",rc,median,,,,,,,,,,,,50000,", "ndjson": `"metric":"latency_p99_ns","runs":3,"median":50000,`,
 	} {
 		var b bytes.Buffer

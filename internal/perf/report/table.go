@@ -1,5 +1,5 @@
-// Package report renders datperf's results: as tables, CSV, Markdown, HTML, JSON lines, and in
-// the columns of perftest. Command datperf and the benchmarks in lab/bench import this package.
+// Package report renders datperf's results: as tables, CSV, HTML, JSON lines, and in the columns of
+// perftest. Command datperf and the benchmarks in lab/bench import this package.
 package report
 
 import (
@@ -160,7 +160,7 @@ func (t *Table) line(columns []column, text func(column) string) {
 	fmt.Fprintln(t.w, strings.TrimRight(b.String(), " "))
 }
 
-// pageTable is a table of a page or of Markdown.
+// pageTable is a table of a page.
 type pageTable struct {
 	Headline string
 	Titles   []string

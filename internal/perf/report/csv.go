@@ -3,7 +3,6 @@ package report
 import (
 	"cmp"
 	"encoding/csv"
-	"fmt"
 	"io"
 	"slices"
 	"strconv"
@@ -177,82 +176,4 @@ func CSV(w io.Writer, d *result.Document) error {
 	}
 	out.Flush()
 	return out.Error()
-}
-
-// Markdown writes the tables that the terminal shows, in Markdown.
-func Markdown(w io.Writer, d *result.Document) error {
-	var b strings.Builder
-	if d.Title != "" {
-		fmt.Fprintf(&b, "## %s\n\n", d.Title)
-	}
-	for _, line := range about(d) {
-		fmt.Fprintf(&b, "- %s: %s\n", line[0], Escape(line[1]))
-	}
-	for _, m := range matrices(d.Mesh) {
-		for i := range m.Rows {
-			m.Rows[i][0] = Escape(m.Rows[i][0])
-		}
-		fmt.Fprintf(&b, "\n%s\n\n", m.Headline)
-		MarkdownTable(&b, m.Titles, 1, len(m.Titles), m.Rows)
-		for _, text := range m.Lines {
-			fmt.Fprintf(&b, "\n%s\n", Escape(text))
-		}
-	}
-	for _, t := range tables(d) {
-		fmt.Fprintf(&b, "\n%s\n\n", t.Headline)
-		MarkdownTable(&b, t.Titles, 2, len(t.Titles), t.Rows)
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-// MarkdownTable writes a table. The columns with the indices lo to hi-1 are aligned to the right,
-// the others to the left. Indices begin at 0.
-func MarkdownTable(b *strings.Builder, titles []string, lo, hi int, rows [][]string) {
-	fmt.Fprintf(b, "| %s |\n|%s%s%s\n", strings.Join(titles, " | "), strings.Repeat("---|", lo),
-		strings.Repeat("--:|", hi-lo), strings.Repeat("---|", len(titles)-hi))
-	for _, row := range rows {
-		fmt.Fprintf(b, "| %s |\n", strings.Join(row, " | "))
-	}
-}
-
-// Escape returns s in a form for a cell of a table: each | is escaped, and each newline becomes a
-// space.
-func Escape(s string) string { return strings.NewReplacer("|", "\\|", "\n", " ").Replace(s) }
-
-func tables(d *result.Document) []pageTable {
-	var all []pageTable
-	last := ""
-	cases, columnsBy := d.Cases(), map[string][]column{}
-	for _, mode := range result.Modes {
-		columnsBy[mode] = columnsOf(cases, mode)
-	}
-	var sum ports
-	for i := range d.Runs {
-		r := &d.Runs[i]
-		columns := columnsBy[r.Case.Mode]
-		if k := kindOf(r); k != last {
-			last = k
-			t := pageTable{Headline: headline(r)}
-			for _, c := range columns {
-				t.Titles = append(t.Titles, c.title)
-			}
-			all = append(all, t)
-		}
-		total := r.Total()
-		var row []string
-		for _, c := range columns {
-			row = append(row, c.text(r, &total))
-		}
-		t := &all[len(all)-1]
-		t.Rows = append(t.Rows, row)
-		sum.add(r)
-	}
-	if t := summaryTable(d); len(t.Rows) > 0 {
-		all = append(all, t)
-	}
-	if rows := sum.rows(); len(rows) > 0 {
-		all = append(all, pageTable{portHeadline, portTitles, rows})
-	}
-	return all
 }
