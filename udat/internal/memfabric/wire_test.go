@@ -417,16 +417,20 @@ func TestReadsNeedDepth(t *testing.T) {
 	}
 }
 
+// TestKeysAreNotReusedSoon: a new key is hardly ever that of freed memory. Of 10,000 random numbers
+// of 32 bits one is a repeat in a hundred runs, three are in four million.
 func TestKeysAreNotReusedSoon(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		e := newEnd(t, New(), endOptions{})
 		seen := map[uint32]bool{}
-		for range 10000 {
+		const keys = 10000
+		for range keys {
 			m, err := e.pd.RegMR(e.mem, 0)
 			assert.NilError(t, err)
-			assert.Assert(t, !seen[m.RKey()] && m.RKey() != 0)
+			assert.Assert(t, m.RKey() != 0)
 			seen[m.RKey()] = true
 			assert.NilError(t, m.Close())
 		}
+		assert.Assert(t, len(seen) > keys-3, "%d repeats", keys-len(seen))
 	})
 }
