@@ -25,6 +25,9 @@ func FuzzHello(f *testing.F) {
 	f.Add(hello{slots: minSlots, ring: remoteRing{1<<64 - 1, 0, minRing}}.encode())
 	f.Add(hello{slots: maxSlots + 1, ring: remoteRing{size: maxRing}}.encode())
 	f.Add(hello{slots: maxSlots, ring: remoteRing{size: maxRing + 1}}.encode())
+	f.Add(hello{slots: minSlots, ring: remoteRing{size: minRing / 2}}.encode())
+	f.Add(hello{slots: minSlots - 1, ring: remoteRing{size: minRing}}.encode())
+	f.Add(hello{slots: minSlots, ring: remoteRing{size: minRing + 1}}.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h, err := decodeHello(b)
 		if err != nil {
