@@ -457,6 +457,31 @@ func TestLostRequest(t *testing.T) {
 	}
 }
 
+// TestAnswersAreForgotten: a request that has been answered, in whatever way, leaves nothing behind.
+func TestAnswersAreForgotten(t *testing.T) {
+	o := openDevice(t)
+	l, requests := o.listen()
+	open := func() int { return reflect.ValueOf(o.dev.conns).Elem().FieldByName("requests").Len() }
+	for name, answer := range map[string]func(fabric.Request) error{
+		"reject": func(r fabric.Request) error { return r.Reject(nil, true) },
+		"refuse": func(r fabric.Request) error { return r.Reject(nil, false) },
+		"accept": func(r fabric.Request) error {
+			c, err := r.Accept(o.newQP(), fabric.AcceptParams{}, func(fabric.ConnEvent) {})
+			if err == nil {
+				err = c.Close()
+			}
+			return err
+		},
+	} {
+		active, _ := o.connect(l.Addr())
+		r := receive(t, requests)
+		assert.Equal(t, open(), 1, name)
+		assert.NilError(t, answer(r), name)
+		assert.Equal(t, open(), 0, name)
+		assert.NilError(t, active.Close())
+	}
+}
+
 // TestCloseBesideReject closes a device while its requests are rejected.
 func TestCloseBesideReject(t *testing.T) {
 	o := openDevice(t)
