@@ -104,3 +104,19 @@ func TestGivenUpOnce(t *testing.T) {
 		assert.NilError(t, l.Close())
 	})
 }
+
+// TestClosedListenerIsForgotten: an adapter that other users keep open has nothing of a Listener
+// that is closed.
+func TestClosedListenerIsForgotten(t *testing.T) {
+	const keep = 8 * time.Second
+	a, err := openAdapter(memDevice, Path{}, keep)
+	assert.NilError(t, err)
+	defer a.close()
+	told := func() int { a.mu.Lock(); defer a.mu.Unlock(); return len(a.told) }
+	before := told()
+	l, err := (&ListenConfig{Device: memDevice, KeepAlive: keep}).Listen(t.Context(), Network, ":0")
+	assert.NilError(t, err)
+	assert.Equal(t, told(), before+1)
+	assert.NilError(t, l.Close())
+	assert.Equal(t, told(), before)
+}
