@@ -236,6 +236,13 @@ func TestLifeDestroyFails(t *testing.T) {
 	assert.NilError(t, l.close(nil, func() error { return nil }))
 	assert.NilError(t, parent.close(nil, func() error { return nil }))
 	isErr(t, l.begin(kindMR, &parent), ErrClosed)
+
+	var waited life // an object whose waits have been ended stays closed
+	assert.NilError(t, waited.begin(kindCompChannel))
+	waited.open()
+	assert.Equal(t, waited.close(func() {}, func() error { return busy }), busy)
+	assert.Assert(t, !waited.enter())
+	isErr(t, waited.close(func() {}, nil), ErrClosed)
 }
 
 // A second Close waits for the first one. If the first one fails, the second one tries, too.
