@@ -457,7 +457,7 @@ func TestLostRequest(t *testing.T) {
 	}
 }
 
-// TestAnswersAreForgotten: a request that has been answered, in whatever way, leaves nothing behind.
+// TestAnswersAreForgotten: a request that has been answered, in any way, leaves nothing behind.
 func TestAnswersAreForgotten(t *testing.T) {
 	o := openDevice(t)
 	l, requests := o.listen()
