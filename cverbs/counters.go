@@ -19,18 +19,11 @@ type Counters struct {
 func (c *Context) CreateCounters() (*Counters, error) {
 	c = orZero(c)
 	k := &Counters{}
-	if err := k.life.begin(kindCounters, &c.life); err != nil {
-		return nil, err
-	}
-	var attr C.struct_ibv_counters_init_attr
-	v, err := C.ibv_create_counters(c.c, &attr)
-	if v == nil {
-		k.life.abort()
-		return nil, &Error{Verb: "ibv_create_counters", Errno: errnoOf(err)}
-	}
-	k.c = v
-	k.life.open()
-	return k, nil
+	return made(k, &k.life, kindCounters, "ibv_create_counters", &k.c, func() (*C.struct_ibv_counters, error) {
+		var attr C.struct_ibv_counters_init_attr
+		v, err := C.ibv_create_counters(c.c, &attr)
+		return v, err
+	}, &c.life)
 }
 
 // Attach makes a counter count the packets or the bytes of a flow. The parameter index selects the

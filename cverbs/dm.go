@@ -41,17 +41,7 @@ func (c *Context) AllocDM(n int, logAlign uint32) (*DM, error) {
 
 func (c *Context) newDM(verb string, n int, call func() (*C.struct_ibv_dm, error)) (*DM, error) {
 	d := &DM{ctx: c, len: n}
-	if err := d.life.begin(kindDM, &c.life); err != nil {
-		return nil, err
-	}
-	v, err := call()
-	if v == nil {
-		d.life.abort()
-		return nil, &Error{Verb: verb, Errno: errnoOf(err)}
-	}
-	d.c = v
-	d.life.open()
-	return d, nil
+	return made(d, &d.life, kindDM, verb, &d.c, call, &c.life)
 }
 
 // Len returns the requested size in bytes, or -1 for imported memory.

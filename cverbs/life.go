@@ -155,6 +155,23 @@ func (l *life) abort() {
 	}
 }
 
+// made begins owner, whose life is l, and calls create for its C object. It stores that object in c
+// and opens owner. If create returns nil with an errno, it aborts owner.
+func made[O, T any](owner *O, l *life, k kind, verb string, c **T, create func() (*T, error), parents ...*life) (*O,
+	error) {
+	if err := l.begin(k, parents...); err != nil {
+		return nil, err
+	}
+	v, err := create()
+	if v == nil {
+		l.abort()
+		return nil, &Error{Verb: verb, Errno: errnoOf(err)}
+	}
+	*c = v
+	l.open()
+	return owner, nil
+}
+
 func (l *life) hold(k kind) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -34,17 +34,13 @@ func (p *PD) AllocMW(typ MWType) (*MW, error) {
 		return nil, badArg("ibv_alloc_mw", "type %d is neither MWType1 nor MWType2", typ)
 	}
 	w := &MW{pd: p, typ: typ}
-	if err := w.life.begin(kindMW, &p.life); err != nil {
-		return nil, err
-	}
-	v, err := C.ibv_alloc_mw(p.c, uint32(typ))
-	if v == nil {
-		w.life.abort()
-		return nil, &Error{Verb: "ibv_alloc_mw", Errno: errnoOf(err)}
-	}
-	w.c, w.rkey = v, uint32(v.rkey)
-	w.life.open()
-	return w, nil
+	return made(w, &w.life, kindMW, "ibv_alloc_mw", &w.c, func() (*C.struct_ibv_mw, error) {
+		v, err := C.ibv_alloc_mw(p.c, uint32(typ))
+		if v != nil {
+			w.rkey = uint32(v.rkey)
+		}
+		return v, err
+	}, &p.life)
 }
 
 // Type returns the window's type.

@@ -42,17 +42,7 @@ func (c *Context) AllocPD() (*PD, error) {
 
 func (c *Context) newPD(verb string, call func() (*C.struct_ibv_pd, error)) (*PD, error) {
 	p := &PD{ctx: c}
-	if err := p.life.begin(kindPD, &c.life); err != nil {
-		return nil, err
-	}
-	v, err := call()
-	if v == nil {
-		p.life.abort()
-		return nil, &Error{Verb: verb, Errno: errnoOf(err)}
-	}
-	p.c = v
-	p.life.open()
-	return p, nil
+	return made(p, &p.life, kindPD, verb, &p.c, call, &c.life)
 }
 
 // Context returns the domain's device context.

@@ -21,17 +21,10 @@ type TD struct {
 func (c *Context) AllocTD() (*TD, error) {
 	c = orZero(c)
 	t := &TD{ctx: c}
-	if err := t.life.begin(kindTD, &c.life); err != nil {
-		return nil, err
-	}
-	v, err := C.cv_alloc_td(c.c)
-	if v == nil {
-		t.life.abort()
-		return nil, &Error{Verb: "ibv_alloc_td", Errno: errnoOf(err)}
-	}
-	t.c = v
-	t.life.open()
-	return t, nil
+	return made(t, &t.life, kindTD, "ibv_alloc_td", &t.c, func() (*C.struct_ibv_td, error) {
+		v, err := C.cv_alloc_td(c.c)
+		return v, err
+	}, &c.life)
 }
 
 // Close frees the thread domain. Errors: ErrInUse while a parent domain with this thread domain is

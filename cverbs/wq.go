@@ -160,20 +160,13 @@ func (c *Context) CreateIndTable(queues []*WQ) (*IndTable, error) {
 			return nil, badArg(verb, "queue %d is of another device context", i)
 		}
 	}
-	if err := t.life.begin(kindIndTable, parents...); err != nil {
-		return nil, err
-	}
-	for i, w := range queues {
-		all[i] = w.c
-	}
-	v, err := C.cv_create_ind_table(c.c, C.uint32_t(bits.TrailingZeros(uint(len(all)))), &all[0])
-	if v == nil {
-		t.life.abort()
-		return nil, &Error{Verb: verb, Errno: errnoOf(err)}
-	}
-	t.c = v
-	t.life.open()
-	return t, nil
+	return made(t, &t.life, kindIndTable, verb, &t.c, func() (*C.struct_ibv_rwq_ind_table, error) {
+		for i, w := range queues {
+			all[i] = w.c
+		}
+		v, err := C.cv_create_ind_table(c.c, C.uint32_t(bits.TrailingZeros(uint(len(all)))), &all[0])
+		return v, err
+	}, parents...)
 }
 
 // Close destroys the table. Errors: ErrInUse while a queue pair uses it.

@@ -28,19 +28,12 @@ func (c *Context) OpenXRCD(fd, flags int) (*XRCD, error) {
 		return nil, err
 	}
 	x := &XRCD{ctx: c}
-	if err := x.life.begin(kindXRCD, &c.life); err != nil {
-		return nil, err
-	}
-	attr := C.struct_ibv_xrcd_init_attr{comp_mask: C.IBV_XRCD_INIT_ATTR_FD | C.IBV_XRCD_INIT_ATTR_OFLAGS, fd: C.int(fd),
-		oflags: C.int(flags)}
-	v, err := C.ibv_open_xrcd(c.c, &attr)
-	if v == nil {
-		x.life.abort()
-		return nil, &Error{Verb: "ibv_open_xrcd", Errno: errnoOf(err)}
-	}
-	x.c = v
-	x.life.open()
-	return x, nil
+	return made(x, &x.life, kindXRCD, "ibv_open_xrcd", &x.c, func() (*C.struct_ibv_xrcd, error) {
+		attr := C.struct_ibv_xrcd_init_attr{comp_mask: C.IBV_XRCD_INIT_ATTR_FD | C.IBV_XRCD_INIT_ATTR_OFLAGS, fd: C.int(fd),
+			oflags: C.int(flags)}
+		v, err := C.ibv_open_xrcd(c.c, &attr)
+		return v, err
+	}, &c.life)
 }
 
 // Close closes the domain in this process. Errors: ErrInUse while a queue pair or a shared receive
