@@ -125,6 +125,7 @@ nightly: test nightly-host nightly-vm conformance faults mutate adversary suites
 nightly-host: # what test-host leaves out
 	env -u GODAT_TEST_DEVICE go test -race -tags lockcheck ./...
 	GODAT_TEST_DEVICE=tcp:127.0.0.1 go test ./udat ./rdmanet
+	GODAT_TEST_DEVICE=tcp:127.0.0.1 go test -race -short ./udat ./rdmanet
 	go test -short -tags portablesocket ./udat/internal/tcpfabric
 	GODAT_TEST_TLS=1 GODAT_TEST_DEVICE=tcp:127.0.0.1 go test -short ./udat ./rdmanet
 	$(on-loop) -short -tags godat_direct ./cverbs
