@@ -103,6 +103,7 @@ func TestChannelWait(t *testing.T) {
 	a.sent()
 	poll(t, cq, 1)
 	time.Sleep(50 * time.Millisecond)
+	ch.err = errors.New("of an earlier wait")
 	n, err = ch.Wait(time.Unix(1, 0))
 	assert.NilError(t, err)
 	assert.Equal(t, n, 1)
