@@ -99,7 +99,7 @@ func verified(sizes string) (engine.Plan, error) {
 func (a *app) tryDevice(name string) doctor.Finding {
 	plan, err := verified("4K")
 	if err == nil {
-		_, err = engine.Local(a.ctx, &engine.Client{Device: name, Version: buildVersion()}, nil, plan)
+		_, err = engine.Local(a.ctx, &engine.Client{Setup: engine.Setup{Device: name, Version: buildVersion()}}, nil, plan)
 	}
 	if err != nil {
 		advice := "see the findings above"
@@ -146,7 +146,7 @@ func (a *app) tryWay(device, address string, control *controlFlags) []doctor.Fin
 	if conn, err = control.dial(a.ctx, address); err != nil {
 		return append(before.Findings, a.way([]doctor.Finding{{Level: doctor.Fail, What: err.Error()}})...)
 	}
-	cl := &engine.Client{Device: device, Version: buildVersion()}
+	cl := &engine.Client{Setup: engine.Setup{Device: device, Version: buildVersion()}}
 	doc, err := cl.Run(a.ctx, conn, plan)
 	if what, _ := doctor.Apart(&doc.Client, &doc.Server); what != "" && doc.Server.Device != "" {
 		return append(before.Findings, a.way(doctor.Between(&doc.Client, &doc.Server))...)

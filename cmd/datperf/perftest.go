@@ -227,15 +227,16 @@ func (a *app) perftestProgram(program, test, mode string) *cobra.Command {
 		if (p.cm || f.Changed("comm_rdma_cm")) && p.peer == peerPerftest {
 			return usagef("--rdma_cm and --comm_rdma_cm with --peer perftest: leave them out at both ends")
 		}
+		own := engine.Setup{Device: device, GID: p.gid}
 		if len(args) == 0 && p.peer == peerDatperf {
-			return a.serve(&engine.Server{Device: device, GID: p.gid, Clients: 1}, "", "", &control)
+			return a.serve(&engine.Server{Setup: own, Clients: 1}, "", "", &control)
 		}
 		plan, err := p.plan(test, mode)
 		if err != nil {
 			return err
 		}
 		out := &outputs{perftest: true, gbits: p.gbits, limits: p.limits()}
-		client := engine.Client{Device: device, GID: p.gid}
+		client := engine.Client{Setup: own}
 		if p.peer != peerDatperf {
 			return a.runPerftest(client, plan, out, args, p.port)
 		}

@@ -54,7 +54,8 @@ func (a *app) measure(c *cobra.Command, run runPlan) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.runPlan(engine.Client{Device: *device, GID: gid, TLS: config, AnyNode: anywhere}, plan, &out, args, run)
+		cl := engine.Client{Setup: engine.Setup{Device: *device, GID: gid, TLS: config, AnyNode: anywhere}}
+		return a.runPlan(cl, plan, &out, args, run)
 	}
 	return c
 }

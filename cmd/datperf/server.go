@@ -59,7 +59,8 @@ func (a *app) server() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		s := &engine.Server{Device: *device, GID: gid, TLS: config, AnyNode: anywhere, MaxClients: *maxClients}
+		s := &engine.Server{Setup: engine.Setup{Device: *device, GID: gid, TLS: config, AnyNode: anywhere},
+			MaxClients: *maxClients}
 		if *allowMesh {
 			s.DialPeer = control.dial
 		}

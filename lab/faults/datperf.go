@@ -47,7 +47,7 @@ func datperfRun(ctx context.Context, device, addr string, d time.Duration, onBeg
 		c.Iters, c.Duration = 0, perf.Seconds(d)
 	}
 	c.Complete()
-	cl := &engine.Client{Device: device, Version: "faults"}
+	cl := &engine.Client{Setup: engine.Setup{Device: device, Version: "faults"}}
 	cl.Watcher.Case = func(int, int, *perf.Case, int) {
 		if onBegin != nil {
 			onBegin()
@@ -65,7 +65,7 @@ func serveDatperf(device string) error {
 	if err != nil {
 		return err
 	}
-	s := &engine.Server{Device: device, Version: "faults", MaxMemory: datperfCases}
+	s := &engine.Server{Setup: engine.Setup{Device: device, Version: "faults"}, MaxMemory: datperfCases}
 	go s.Serve(context.Background(), ln)
 	fmt.Println(ln.Addr())
 	for orders := bufio.NewScanner(os.Stdin); orders.Scan(); {

@@ -38,7 +38,7 @@ func TestFrozenServer(t *testing.T) {
 
 		begun = time.Now()
 		var warned []string
-		cl := &Client{Device: "mem0", Watcher: Watcher{Warn: func(text string) {
+		cl := &Client{Setup: Setup{Device: "mem0"}, Watcher: Watcher{Warn: func(text string) {
 			warned = append(warned, text)
 			assert.Check(t, time.Since(begun) > silentTime && time.Since(begun) <= 10*time.Second, "%v", time.Since(begun))
 		}}}
@@ -76,7 +76,7 @@ func TestLivingServer(t *testing.T) {
 	c.Duration, c.Interval, c.Poll = result.Seconds(silentTime+2*aliveEvery), result.Seconds(time.Minute), result.Event
 	c.Complete()
 	var warned atomic.Bool
-	cl := &Client{Device: "mem0", Watcher: Watcher{Warn: func(string) { warned.Store(true) }}}
+	cl := &Client{Setup: Setup{Device: "mem0"}, Watcher: Watcher{Warn: func(string) { warned.Store(true) }}}
 	_, err := cl.Run(context.Background(), dial(), Plan{Cases: []result.Case{c}, Repeats: 1})
 	assert.NilError(t, err)
 	assert.Assert(t, !warned.Load())

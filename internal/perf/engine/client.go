@@ -1,9 +1,7 @@
 package engine
 
 import (
-	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -23,12 +21,7 @@ type Watcher struct {
 
 // Client runs plans against a server.
 type Client struct {
-	Device  string // device to measure from; empty: choose selects one
-	Version string
-	GID     *result.Knob    // entry of the device's GID table to use; nil: the connection manager's choice
-	TLS     *tls.Config     // for the connections that are measured; nil: none
-	CPU     *int            // processor to pin the measuring loop to; may be nil
-	AnyNode bool            // run the loops on any NUMA node, not on the device's
+	Setup
 	Finish  <-chan struct{} // when closed, after Watcher.Begin, the plan ends and the results so far are kept; may be nil
 	Watcher Watcher
 
@@ -65,15 +58,9 @@ func (cl *Client) Run(ctx context.Context, conn net.Conn, plan Plan) (*result.Do
 }
 
 func (cl *Client) converse(ctx context.Context, k *control, plan Plan, doc *result.Document) error {
-	chosen, err := choose(cl.Device, k.localAddr())
-	if err == nil {
-		err = cmp.Or(chosen.useGID(cl.GID), chosen.useTLS(cl.TLS))
-	}
+	chosen, err := cl.choose(k.localAddr())
 	if err != nil {
 		return err
-	}
-	if !cl.AnyNode {
-		chosen.useNode(sysfs)
 	}
 	doc.Client = gatherFacts(chosen, cl.Version, cl.CPU)
 	total := len(plan.Cases) * plan.Repeats

@@ -62,7 +62,7 @@ func TestThreadsReportEachRun(t *testing.T) {
 	c.Complete()
 	var mu sync.Mutex
 	var reported []string
-	cl := &Client{Device: "mem0"}
+	cl := &Client{Setup: Setup{Device: "mem0"}}
 	cl.Watcher.Run = func(run *result.Run) {
 		mu.Lock()
 		defer mu.Unlock()

@@ -66,7 +66,7 @@ func measure(t *testing.T, device string, cases ...result.Case) (*result.Documen
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	return Local(ctx, &Client{Device: device, Version: "test"}, nil, Plan{Cases: cases, Repeats: 1})
+	return Local(ctx, &Client{Setup: Setup{Device: device, Version: "test"}}, nil, Plan{Cases: cases, Repeats: 1})
 }
 
 // Every test, in each mode and with each way to wait, moves as much data as it reports, and
@@ -189,7 +189,7 @@ func TestTwoClients(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			chosen, err := choose("mem0", netip.Addr{})
 			assert.NilError(t, err)
-			srv := &Server{chosen: &chosen}
+			srv := &Server{Setup: Setup{chosen: &chosen}}
 			srv.prepare()
 			together := &barrier{n: len(groups), open: make(chan struct{}), over: make(chan struct{})}
 			docs, errs := make([]*result.Document, len(groups)), make([]error, len(groups))
@@ -201,7 +201,7 @@ func TestTwoClients(t *testing.T) {
 					c := result.Default()
 					c.Iters = 100
 					c.Complete()
-					cl := &Client{Device: "mem0", group: group, start: together.wait}
+					cl := &Client{Setup: Setup{Device: "mem0"}, group: group, start: together.wait}
 					docs[i], errs[i] = cl.Run(t.Context(), a, Plan{Cases: []result.Case{c}, Repeats: 1})
 				})
 			}

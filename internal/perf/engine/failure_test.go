@@ -56,7 +56,7 @@ func (k *talk) hear() (m message) {
 
 // serving starts a server. dial connects to it, and stop ends it and waits until it has ended.
 func serving(t *testing.T) (dial func() net.Conn, stop func()) {
-	return serve(t, &Server{Device: "mem0", Version: "test"})
+	return serve(t, &Server{Setup: Setup{Device: "mem0", Version: "test"}})
 }
 
 func serve(t *testing.T, s *Server) (dial func() net.Conn, stop func()) {
@@ -180,7 +180,7 @@ func TestServerShutsDown(t *testing.T) {
 		dial, stop := serving(t)
 		started := make(chan struct{})
 		var once sync.Once
-		cl := &Client{Device: "mem0",
+		cl := &Client{Setup: Setup{Device: "mem0"},
 			Watcher: Watcher{Interval: func(result.Interval) { once.Do(func() { close(started) }) }}}
 		plan := many()
 		plan.Cases[0].Mode = mode
@@ -212,7 +212,7 @@ func TestClientGoes(t *testing.T) {
 	for _, die := range []bool{false, true} {
 		ctx, cancel := context.WithCancel(context.Background())
 		conn := dial()
-		cl := &Client{Device: "mem0", Watcher: Watcher{Case: func(int, int, *result.Case, int) {
+		cl := &Client{Setup: Setup{Device: "mem0"}, Watcher: Watcher{Case: func(int, int, *result.Case, int) {
 			time.AfterFunc(50*time.Millisecond, func() {
 				if die {
 					conn.Close()
@@ -235,7 +235,8 @@ func TestClientGoes(t *testing.T) {
 	c := result.Default()
 	c.Iters = 10
 	c.Complete()
-	doc, err := (&Client{Device: "mem0"}).Run(context.Background(), dial(), Plan{Cases: []result.Case{c}, Repeats: 2})
+	cl := &Client{Setup: Setup{Device: "mem0"}}
+	doc, err := cl.Run(context.Background(), dial(), Plan{Cases: []result.Case{c}, Repeats: 2})
 	assert.NilError(t, err)
 	assert.Equal(t, len(doc.Runs), 2)
 }
@@ -279,7 +280,7 @@ func TestFinish(t *testing.T) {
 			}
 			finish := make(chan struct{})
 			var once sync.Once
-			cl := &Client{Device: "mem0", Finish: finish,
+			cl := &Client{Setup: Setup{Device: "mem0"}, Finish: finish,
 				Watcher: Watcher{Interval: func(result.Interval) { once.Do(func() { close(finish) }) }}}
 			doc, err := cl.Run(t.Context(), dial(), Plan{Cases: []result.Case{c, c}, Repeats: 1})
 			assert.Assert(t, errors.Is(err, ErrFinished), "%v", err)
@@ -299,7 +300,7 @@ func TestFinishBeforeMeasuring(t *testing.T) {
 	finish := make(chan struct{})
 	failed := make(chan error, 1)
 	go func() {
-		cl := &Client{Device: "mem0", Finish: finish}
+		cl := &Client{Setup: Setup{Device: "mem0"}, Finish: finish}
 		_, err := cl.Run(t.Context(), a, many())
 		failed <- err
 	}()
@@ -326,7 +327,8 @@ func TestClientsAtOnce(t *testing.T) {
 			c := result.Default()
 			c.Mode, c.Iters, c.Verify, c.Size, c.Poll = result.Bandwidth, 500, true, 1000, result.Event
 			c.Complete()
-			_, err := (&Client{Device: "mem0"}).Run(context.Background(), conn, Plan{Cases: []result.Case{c}, Repeats: 1})
+			cl := &Client{Setup: Setup{Device: "mem0"}}
+			_, err := cl.Run(context.Background(), conn, Plan{Cases: []result.Case{c}, Repeats: 1})
 			errs <- err
 		}()
 	}
@@ -419,7 +421,7 @@ func TestFailedRunKeepsIntervals(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	seen := map[string]int{}
 	why := errors.New("stopped by hand")
-	cl := &Client{Device: "mem0", Watcher: Watcher{Interval: func(iv result.Interval) {
+	cl := &Client{Setup: Setup{Device: "mem0"}, Watcher: Watcher{Interval: func(iv result.Interval) {
 		if seen[iv.End]++; seen[clientEnd] >= 2 && seen[serverEnd] >= 2 {
 			cancel(why)
 		}

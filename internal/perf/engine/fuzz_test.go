@@ -60,7 +60,7 @@ func FuzzServer(f *testing.F) {
 	chosen, err := choose("mem0", netip.Addr{})
 	assert.NilError(f, err)
 	f.Fuzz(func(t *testing.T, said []byte) {
-		s := &Server{chosen: &chosen,
+		s := &Server{Setup: Setup{chosen: &chosen},
 			Log: func(text string) { assert.Assert(t, clean(text) && len(text) < 20000, "%q", text) }}
 		s.memory = &budget{limit: 32 << 20}
 		a, b := net.Pipe()

@@ -258,7 +258,7 @@ func TestServerText(t *testing.T) {
 				}
 			}()
 			defer b.Close()
-			cl := &Client{Device: "mem0"}
+			cl := &Client{Setup: Setup{Device: "mem0"}}
 			cl.Watcher.Begin = func(_, server *result.Facts) {
 				assert.Assert(t, clean(server.Device) && clean(server.Warnings[0]), "%q", server)
 			}

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"net"
 	"net/netip"
@@ -15,16 +14,14 @@ func Local(ctx context.Context, cl *Client, serverCPU *int, plan Plan) (*result.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	a, b := net.Pipe()
-	chosen, err := choose(cl.Device, netip.Addr{})
-	if err == nil {
-		err = cmp.Or(chosen.useGID(cl.GID), chosen.useTLS(cl.TLS))
-	}
+	chosen, err := cl.choose(netip.Addr{})
 	if err != nil {
 		a.Close()
 		b.Close()
 		return nil, err
 	}
-	srv := &Server{chosen: &chosen, Version: cl.Version, CPU: serverCPU, AnyNode: cl.AnyNode}
+	srv := &Server{Setup: cl.Setup}
+	srv.chosen, srv.CPU = &chosen, serverCPU
 	served := make(chan struct{})
 	go func() {
 		defer close(served)

@@ -88,7 +88,8 @@ func TestMatrix(t *testing.T) {
 				}
 				begun := false
 				ctx, cancel := context.WithTimeoutCause(t.Context(), patience, errors.New("it hangs"))
-				cl := &Client{Device: device, Watcher: Watcher{Case: func(int, int, *result.Case, int) { begun = true }}}
+				cl := &Client{Setup: Setup{Device: device}}
+				cl.Watcher.Case = func(int, int, *result.Case, int) { begun = true }
 				doc, err := Local(ctx, cl, nil, Plan{Cases: []result.Case{c}, Repeats: 1})
 				cancel()
 				switch {

@@ -347,7 +347,7 @@ func TestMeshWait(t *testing.T) {
 	assert.NilError(t, err)
 	failed, _ := doc.Mesh.Failed()
 	assert.Equal(t, failed, 2)
-	s := &Server{Device: victim(), DialPeer: dialPeer}
+	s := &Server{Setup: Setup{Device: victim()}, DialPeer: dialPeer}
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	time.AfterFunc(300*time.Millisecond, func() {

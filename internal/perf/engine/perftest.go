@@ -187,10 +187,9 @@ func (cl *Client) perftest(ctx context.Context, x *exchange, c *result.Case, doc
 }
 
 func (cl *Client) chooseVerbs(local netip.Addr) (choice, error) {
-	chosen, err := choose(cl.Device, local)
-	if err == nil {
-		err = chosen.useGID(cl.GID)
-	}
+	own := cl.Setup
+	own.AnyNode = true // as its peer, which runs where the scheduler puts it
+	chosen, err := own.choose(local)
 	if err == nil && chosen.Fabric != fabricVerbs {
 		err = fmt.Errorf("--peer perftest: %s has no verbs beneath it", chosen.Name)
 	}

@@ -63,7 +63,7 @@ func TestSecret(t *testing.T) {
 			if c.server != nil {
 				ln = tls.NewListener(ln, c.server)
 			}
-			s, served := &Server{Device: "mem0"}, make(chan error, 1)
+			s, served := &Server{Setup: Setup{Device: "mem0"}}, make(chan error, 1)
 			go func() { served <- s.Serve(ctx, ln) }()
 			conn, err := Dial(ctx, address, 0, c.client)
 			if err == nil {

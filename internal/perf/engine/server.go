@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -18,23 +17,17 @@ import (
 
 // Server runs the plans of its clients. It serves up to MaxClients clients at the same time.
 type Server struct {
-	Device  string            // device to measure with; empty: choose selects one
-	Version string            // version of datperf
+	Setup
 	Log     func(text string) // one line for people; may be nil
 	Clients int               // number of clients to serve before the server ends; 0: any number
 	// MaxClients limits the number of clients at the same time (0: DefaultMaxClients). MaxMemory
 	// limits the memory for all their cases together, in bytes (0: DefaultMaxMemory).
 	MaxClients int
 	MaxMemory  int64
-	GID        *result.Knob // entry of the device's GID table to use; nil: the connection manager's choice
-	TLS        *tls.Config  // for the connections that are measured; nil: none
-	CPU        *int         // processor to pin the measuring loops to; may be nil
-	AnyNode    bool         // run the loops on any NUMA node, not on the device's
 	// DialPeer connects to the control port of another server. It is called when a client orders
 	// this server to measure to another server. If DialPeer is nil, the server refuses such orders.
 	DialPeer func(ctx context.Context, address string) (net.Conn, error)
 
-	chosen   *choice // the device, if Local has chosen it
 	quitting chan struct{}
 	quit     sync.Once
 	once     sync.Once // runs prepare once
@@ -204,9 +197,6 @@ func (s *Server) converse(ctx context.Context, cancel context.CancelCauseFunc, k
 	if err != nil {
 		return 0, err
 	}
-	if !s.AnyNode {
-		chosen.useNode(sysfs)
-	}
 	facts := gatherFacts(chosen, s.Version, s.CPU)
 	if err := k.send(message{Kind: msgWelcome, Magic: magic, Protocol: Protocol, Version: s.Version,
 		Facts: raw(facts)}); err != nil {
@@ -261,8 +251,7 @@ func (s *Server) measurePeer(ctx context.Context, k *control, m *message, who st
 		return errors.New("a mesh message without a case")
 	}
 	s.log("%s: measures %s to %s", who, m.Case.Name(), m.Peer)
-	cl := Client{Device: s.Device, Version: s.Version, GID: s.GID, TLS: s.TLS, CPU: s.CPU, AnyNode: s.AnyNode,
-		memory: s.memory}
+	cl := Client{Setup: s.Setup, memory: s.memory}
 	run, err := carryOut(ctx, k, m, s.DialPeer, &cl)
 	if err != nil {
 		return k.send(message{Kind: msgMesh, Text: err.Error()})
@@ -288,17 +277,6 @@ func slim(run *result.Run) {
 			}
 		}
 	}
-}
-
-func (s *Server) choose(local netip.Addr) (choice, error) {
-	if s.chosen != nil {
-		return *s.chosen, nil
-	}
-	c, err := choose(s.Device, local)
-	if err == nil {
-		err = cmp.Or(c.useGID(s.GID), c.useTLS(s.TLS))
-	}
-	return c, err
 }
 
 func orUnknown(version string) string {
