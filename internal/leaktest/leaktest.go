@@ -68,9 +68,7 @@ func counted(list []string) []string {
 // initial. It waits no longer than limit. It returns the goroutines and descriptors that remain.
 func left(initial []string, limit time.Duration) (list []string) {
 	for until := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
-		list = append(goroutines(), slices.DeleteFunc(more(descriptors(), initial), func(descriptor string) bool {
-			return ofLoopDevice(descriptor) || ofUevents(descriptor)
-		})...)
+		list = append(goroutines(), slices.DeleteFunc(more(descriptors(), initial), ofLoopDevice)...)
 		if len(list) == 0 || time.Now().After(until) {
 			return list
 		}
@@ -186,24 +184,6 @@ func keptDescriptors() []string {
 // ofLoopDevice reports whether a descriptor is the memory of the loop device, which stays open
 // until the process ends.
 func ofLoopDevice(descriptor string) bool { return strings.Contains(descriptor, "/memfd:loop device") }
-
-// ofUevents reports whether a descriptor is the socket on which cverbs receives the kernel's device
-// events.
-func ofUevents(descriptor string) bool {
-	inode, ok := strings.CutPrefix(descriptor, "descriptor of socket:[")
-	if !ok {
-		return false
-	}
-	sockets, _ := os.ReadFile("/proc/net/netlink")
-	for line := range strings.Lines(string(sockets)) {
-		const protocol, uevent = 1, "15"
-		f := strings.Fields(line)
-		if len(f) > 2 && f[protocol] == uevent && f[len(f)-1]+"]" == inode {
-			return true
-		}
-	}
-	return false
-}
 
 // more returns the entries of list that are not in known.
 func more(list, known []string) []string {
