@@ -223,9 +223,6 @@ func TestHoles(t *testing.T) {
 
 // TestTables: every line of holes.tsv and explained.tsv refers to existing code.
 func TestTables(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds the packages")
-	}
 	sources, err := load("../..", targets)
 	assert.NilError(t, err)
 	mutants, err := collect("holes.tsv", sources)
