@@ -8,13 +8,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/godat/godat/lab/adversary/pattern"
 )
 
-// TestDefects: the adversary finds each of these defects within a minute. The first two are what
-// tcp once had: a peer overwrote memory, read memory that was not posted, and ended the process.
+// TestDefects: the adversary finds this defect, within a minute on an idle machine. By it a peer
+// once overwrote memory, and ended the process.
 func TestDefects(t *testing.T) {
 	if testing.Short() {
 		t.Skip("some minutes")
@@ -22,9 +21,6 @@ func TestDefects(t *testing.T) {
 	const tcp = "../../udat/internal/tcpfabric/"
 	for name, edits := range map[string][]struct{ file, code, instead string }{
 		"a second answer to a read": {{"verify.go", "!x.wrote(l, &l.sent.reads, n)", "false"}},
-		"an acknowledgement of what has not been written": {
-			{"verify.go", "!x.wrote(l, &l.sent.requests, n)", "n > l.tx.requests"},
-			{"tx.go", "case m.state != written:", "case m.state < batched || m.state == batched && m.by != byAck:"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, replaced := t.TempDir(), map[string]string{}
@@ -46,7 +42,7 @@ func TestDefects(t *testing.T) {
 			}
 			overlay := filepath.Join(dir, "overlay.json")
 			write(t, overlay, string(list))
-			c := &campaign{targets: []string{target(t, "-overlay", overlay)}, seed: firstSeed, end: time.Now().Add(time.Minute)}
+			c := &campaign{targets: []string{target(t, "-overlay", overlay)}, seed: firstSeed, left: 5000}
 			c.run(len(pattern.Modes), false)
 			t.Log(c.summary())
 			if len(c.findings) == 0 {
