@@ -62,7 +62,8 @@ func main() {
 		check(server(*serve))
 		return
 	}
-	fmt.Println("| Beside | Work | TCP: us of processor, switches, us | rdmanet | processor, rdmanet to TCP |\n|---|---|--:|--:|--:|")
+	fmt.Println("| Beside | Work | TCP: us of processor, switches, us | rdmanet | processor, rdmanet to TCP |")
+	fmt.Println("|---|---|--:|--:|--:|")
 	for _, text := range strings.Split(*loops, ",") {
 		n, err := strconv.Atoi(text)
 		check(err)
