@@ -288,25 +288,6 @@ func TestEventChannelWaits(t *testing.T) {
 	assert.Assert(t, errors.Is(err, os.ErrClosed))
 }
 
-// A closed id leaves no handle behind.
-func TestClosedIDIsForgotten(t *testing.T) {
-	openDevice(t)
-	ch := closing[*EventChannel](t)(CreateEventChannel())
-	handles := func() int {
-		byHandle.ids.mu.RLock()
-		defer byHandle.ids.mu.RUnlock()
-		return len(byHandle.ids.m)
-	}
-	before := handles()
-	for range 2 {
-		id, err := ch.CreateID(PortSpaceTCP)
-		assert.NilError(t, err)
-		assert.Equal(t, handles(), before+1)
-		assert.NilError(t, id.Close())
-		assert.Equal(t, handles(), before)
-	}
-}
-
 // Closing an id drops its pending events; an open id keeps its channel open.
 func TestCMCloseWithPendingEvents(t *testing.T) {
 	ctx := openDevice(t)

@@ -3,6 +3,7 @@
 package cverbs
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"runtime"
@@ -66,3 +67,24 @@ func TestManyConnections(t *testing.T) {
 	assert.Assert(t, goroutines2 <= goroutines, "%d goroutines before", goroutines)
 	assert.Equal(t, kernel2, kernel)
 }
+
+// A closed id leaves no handle behind.
+func TestClosedIDIsForgotten(t *testing.T) {
+	openDevice(t)
+	ch := closing[*EventChannel](t)(CreateEventChannel())
+	handles := func() int {
+		byHandle.ids.mu.RLock()
+		defer byHandle.ids.mu.RUnlock()
+		return len(byHandle.ids.m)
+	}
+	before := handles()
+	for range 2 {
+		id, err := ch.CreateID(PortSpaceTCP)
+		assert.NilError(t, err)
+		assert.Equal(t, handles(), before+1)
+		assert.NilError(t, id.Close())
+		assert.Equal(t, handles(), before)
+	}
+}
+
+func init() { failed = func(ch *CompChannel) { ch.err = errors.New("of an earlier wait") } }
