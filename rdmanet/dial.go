@@ -154,6 +154,13 @@ func (d *Dialer) dialEach(ctx context.Context, network string, cfg config, devic
 		}
 		families[i] = append(families[i], a)
 	}
+	if len(families[1]) == 0 {
+		r := d.dialFamily(ctx, network, cfg, device, addrs)
+		if r.err != nil {
+			return nil, dialFailure(network, cfg, r, dialed{})
+		}
+		return r.c, nil
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	results, over := make(chan dialed), make(chan struct{})
@@ -184,7 +191,7 @@ func (d *Dialer) dialEach(ctx context.Context, network string, cfg config, devic
 		case <-late.C:
 		}
 		switch {
-		case begun == 1 && len(families[1]) > 0 && ctx.Err() == nil:
+		case begun == 1 && ctx.Err() == nil:
 			begun++
 			go race(1)
 		case begun == ended:
