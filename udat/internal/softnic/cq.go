@@ -66,13 +66,6 @@ type Idler interface {
 // Waiting reports whether a call of Wait is running.
 func (c *CQ) Waiting() bool { return c.waiting.Load() }
 
-// Armed reports whether the queue is armed: the program may be about to wait for a completion.
-func (c *CQ) Armed() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.arm != notArmed
-}
-
 // SetIdler sets the transport that a poll of an empty queue calls.
 func (c *CQ) SetIdler(i Idler) { c.idler.Store(&i) }
 

@@ -127,7 +127,7 @@ type timers struct {
 	fault  *time.Timer // ends a delay of Faults
 }
 
-// attention is which callers read the socket.
+// attention is which calls of the program wait for what comes, or poll.
 type attention struct {
 	polled [2]*progress // of the queue pair's completion queues
 

@@ -1,6 +1,7 @@
 package tcpfabric
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -131,13 +132,10 @@ func (l *link) acknowledgeNow() {
 func (d *Device) remind(s *progress) {
 	d.progressMu.Lock()
 	defer d.progressMu.Unlock()
-	for _, other := range d.owing {
-		if other == s {
-			return
-		}
+	if !slices.Contains(d.owing, s) {
+		d.owing = append(d.owing, s)
+		d.poller.again()
 	}
-	d.owing = append(d.owing, s)
-	d.poller.again()
 }
 
 // tick sends the acknowledgements that queues owe.
