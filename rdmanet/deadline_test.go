@@ -114,16 +114,10 @@ func TestAddressesShareTheTime(t *testing.T) {
 	l, err := (&ListenConfig{Device: memDevice}).Listen(t.Context(), Network, ":0")
 	assert.NilError(t, err)
 	defer l.Close()
-	ia, err := udat.Open(memDevice)
-	assert.NilError(t, err)
-	defer ia.Close(udat.CloseAbrupt)
-	requests, err := ia.CreateEVD(8, udat.EVDCR, nil)
-	assert.NilError(t, err)
-	silent, _, err := ia.CreatePSPAny(requests, udat.PSPConsumer)
-	assert.NilError(t, err)
+	silent, _ := unanswered(t)
 	d := Dialer{Device: memDevice}
 	good := addrOf(l.Addr())
-	addrs := []netip.AddrPort{netip.AddrPortFrom(good.Addr(), uint16(silent)), good}
+	addrs := []netip.AddrPort{netip.AddrPortFrom(good.Addr(), silent.Port()), good}
 	cfg, device, err := d.config()
 	assert.NilError(t, err)
 	left, within := time.Duration(0), 4*time.Second

@@ -14,17 +14,24 @@ import (
 	"github.com/godat/godat/udat"
 )
 
+// unanswered returns a service point of mem0, and its requests, which nobody answers.
+func unanswered(t *testing.T) (at netip.AddrPort, requests *udat.EVD) {
+	t.Helper()
+	ia, err := udat.Open(memDevice)
+	assert.NilError(t, err)
+	t.Cleanup(func() { ia.Close(udat.CloseAbrupt) })
+	requests, err = ia.CreateEVD(8, udat.EVDCR, nil)
+	assert.NilError(t, err)
+	port, _, err := ia.CreatePSPAny(requests, udat.PSPConsumer)
+	assert.NilError(t, err)
+	return netip.AddrPortFrom(ia.Addr(), uint16(port)), requests
+}
+
 // TestDialBusyThenSilent dials a listener that is busy at first and then does not answer. The error
 // has both reasons. If the listener never answers, the error has one reason.
 func TestDialBusyThenSilent(t *testing.T) {
 	for _, busy := range []int{0, 2} {
-		ia, err := udat.Open(memDevice)
-		assert.NilError(t, err)
-		defer ia.Close(udat.CloseAbrupt)
-		requests, err := ia.CreateEVD(8, udat.EVDCR, nil)
-		assert.NilError(t, err)
-		port, _, err := ia.CreatePSPAny(requests, udat.PSPConsumer)
-		assert.NilError(t, err)
+		to, requests := unanswered(t)
 		go func() {
 			for range busy {
 				if ev, _, err := requests.Wait(hostilePatience, 1); err == nil {
@@ -33,7 +40,7 @@ func TestDialBusyThenSilent(t *testing.T) {
 			}
 		}()
 		d := Dialer{Device: memDevice, Timeout: 2 * time.Second}
-		_, err = d.Dial(t.Context(), Network, netip.AddrPortFrom(ia.Addr(), uint16(port)).String())
+		_, err := d.Dial(t.Context(), Network, to.String())
 		var timeout net.Error
 		assert.Assert(t, errors.As(err, &timeout) && timeout.Timeout(), "%v", err)
 		assert.Equal(t, strings.Contains(err.Error(), "wait a moment"), busy > 0, "%v", err)

@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"gotest.tools/v3/assert"
-
-	"github.com/godat/godat/udat"
 )
 
 // TestFamilies: Dial tries the addresses of the second family when the first one has failed, or
@@ -24,18 +22,12 @@ func TestFamilies(t *testing.T) {
 		l, err := (&ListenConfig{Device: memDevice, KeepAlive: keep}).Listen(t.Context(), Network, ":0")
 		assert.NilError(t, err)
 		defer l.Close()
-		ia, err := udat.Open(memDevice)
-		assert.NilError(t, err)
-		defer ia.Close(udat.CloseAbrupt)
-		requests, err := ia.CreateEVD(8, udat.EVDCR, nil)
-		assert.NilError(t, err)
-		deaf, _, err := ia.CreatePSPAny(requests, udat.PSPConsumer)
-		assert.NilError(t, err)
+		deaf, requests := unanswered(t)
 		six := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(netip.IPv6Loopback(), port) }
 		four := func(port uint16) netip.AddrPort {
 			return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port)
 		}
-		good, silent, nobody := addrOf(l.Addr()).Port(), uint16(deaf), uint16(9)
+		good, silent, nobody := addrOf(l.Addr()).Port(), deaf.Port(), uint16(9)
 		for _, c := range []struct {
 			addrs []netip.AddrPort
 			took  time.Duration

@@ -8,22 +8,10 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// joined returns both ends of a connection on mem0.
-func joined(t *testing.T) (client, server *Conn) {
-	l, err := (&ListenConfig{Device: memDevice}).Listen(t.Context(), Network, ":0")
-	assert.NilError(t, err)
-	client, err = (&Dialer{Device: memDevice}).Dial(t.Context(), Network, l.Addr().String())
-	assert.NilError(t, err)
-	server, err = l.AcceptConn()
-	assert.NilError(t, err)
-	t.Cleanup(func() { client.Close(); server.Close(); l.Close() })
-	return client, server
-}
-
 // TestNoRingAfterTheEnd: an end that has got the end of the stream offers no larger ring, which the
 // peer would answer after it has disconnected.
 func TestNoRingAfterTheEnd(t *testing.T) {
-	client, server := joined(t)
+	client, server := ends(t)
 	_, err := client.Write([]byte("x"))
 	assert.NilError(t, err)
 	assert.NilError(t, client.CloseWrite())
@@ -49,7 +37,7 @@ func TestNoRingAfterTheEnd(t *testing.T) {
 // no lost bytes, whatever the peer still sends.
 func TestNothingAfterClosed(t *testing.T) {
 	Drain(t.Context()) // clears what connections of other tests have lost
-	client, _ := joined(t)
+	client, _ := ends(t)
 	_, err := client.Write(make([]byte, 1000))
 	assert.NilError(t, err)
 	client.mu.Lock()
@@ -81,7 +69,7 @@ func TestNothingAfterClosed(t *testing.T) {
 // TestWasteOfReader: after Close a peer may send wasteMost bytes that are discarded, and again as
 // many whenever it has read something itself.
 func TestWasteOfReader(t *testing.T) {
-	client, _ := joined(t)
+	client, _ := ends(t)
 	client.mu.Lock()
 	defer client.mu.Unlock()
 	client.closed = true

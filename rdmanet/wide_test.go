@@ -34,15 +34,7 @@ func TestRemoteWide(t *testing.T) {
 // TestAtomicsWide: all values of Conn's own calls have 64 bits, and so have the figures in the
 // error of an invalid atomic.
 func TestAtomicsWide(t *testing.T) {
-	l, err := (&ListenConfig{Device: memDevice}).Listen(t.Context(), Network, ":0")
-	assert.NilError(t, err)
-	defer l.Close()
-	client, err := (&Dialer{Device: memDevice}).Dial(t.Context(), Network, l.Addr().String())
-	assert.NilError(t, err)
-	defer client.Close()
-	server, err := l.AcceptConn()
-	assert.NilError(t, err)
-	defer server.Close()
+	client, server := ends(t)
 	word, err := server.NewRegion(make([]byte, 8), PeerAtomics)
 	assert.NilError(t, err)
 	const big = 1<<63 + 1<<32
