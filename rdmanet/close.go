@@ -56,8 +56,7 @@ func (s *silence) inVain() {
 // [Conn.SetLinger] selects other times. If the peer sends more than 16 MiB during this time and
 // reads nothing, the connection breaks. Before the process exits, [Drain] waits until the rest is
 // delivered; without it the rest is lost. The Logger reports bytes that could not be delivered. The
-// garbage collector does not free connections: the
-// program must close each of them.
+// garbage collector does not free connections: the program must close each of them.
 func (c *Conn) Close() error {
 	if err := c.enter("close"); err != nil {
 		return err
