@@ -302,7 +302,7 @@ func (l *link) leave() (done bool) {
 	if !t.parted {
 		t.parted = true
 		l.makeLastBatch()
-		l.linger = time.AfterFunc(partLimit, func() {
+		l.lingers(partLimit, func() {
 			l.leaving.Store(true)
 			l.run()
 		})
@@ -311,7 +311,7 @@ func (l *link) leave() (done bool) {
 		if !l.flushBatch() && !t.cut {
 			if l.leaving.Load() && !t.late { // a peer that does not read holds the socket no longer
 				t.late = true
-				l.linger = time.AfterFunc(lingerLimit, l.kill)
+				l.lingers(lingerLimit, l.kill)
 			}
 			return false
 		}
@@ -319,14 +319,21 @@ func (l *link) leave() (done bool) {
 	if !t.closed && (l.leaving.Load() || t.refused || l.qp.Gone()) {
 		t.closed = true
 		l.sock.closeWrite()
-		l.linger.Stop()
-		l.linger = time.AfterFunc(lingerLimit, l.kill)
+		l.lingers(lingerLimit, l.kill)
 	}
 	if !t.closed {
 		return false
 	}
 	t.tidy(l)
 	return l.eof
+}
+
+// lingers sets the timer linger to call then after limit. The timer of an earlier step ends.
+func (l *link) lingers(limit time.Duration, then func()) {
+	if l.linger != nil {
+		l.linger.Stop()
+	}
+	l.linger = time.AfterFunc(limit, then)
 }
 
 // lastFrames is the room for the frames of the last batch, in frames without payload.
