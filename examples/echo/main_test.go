@@ -53,17 +53,5 @@ func TestInside(t *testing.T) {
 
 // Runs in several processes on a device. The interrupted server ends with status 0.
 func TestProcesses(t *testing.T) {
-	device := exampletest.Device(t)
-	server := exampletest.Start(t, device)
-	address := server.Address(t)
-	clients := map[string]*exampletest.Process{}
-	for i := range 3 {
-		text := fmt.Sprint("message of client ", i)
-		clients[text] = exampletest.Start(t, device, address, text)
-	}
-	for text, client := range clients {
-		assert.Equal(t, client.Wait(t), text+"\n")
-	}
-	server.Interrupt(t)
-	server.Wait(t)
+	exampletest.Messages(t, exampletest.Device(t))
 }

@@ -144,16 +144,5 @@ func TestProcesses(t *testing.T) {
 	if !provider.SRQSupported {
 		t.Skip("the device has no shared receive queues")
 	}
-	server := exampletest.Start(t, device)
-	address := server.Address(t)
-	clients := map[string]*exampletest.Process{}
-	for i := range 3 {
-		text := fmt.Sprint("message of client ", i)
-		clients[text] = exampletest.Start(t, device, address, text)
-	}
-	for text, client := range clients {
-		assert.Equal(t, client.Wait(t), text+"\n")
-	}
-	server.Interrupt(t)
-	server.Wait(t)
+	exampletest.Messages(t, device)
 }

@@ -5,6 +5,7 @@ package exampletest
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -13,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/internal/leaktest"
 )
@@ -49,6 +52,24 @@ func Inside(t testing.TB) {
 	if testing.Short() && os.Getenv("GODAT_TEST_DEVICE") != "" {
 		t.Skip("not on mem0 in a short run on a device")
 	}
+}
+
+// Messages starts a server on the device, and three clients with a message each, which they must
+// print. The interrupted server must end with status 0.
+func Messages(t testing.TB, device string) {
+	t.Helper()
+	server := Start(t, device)
+	address := server.Address(t)
+	clients := map[string]*Process{}
+	for i := range 3 {
+		text := fmt.Sprint("message of client ", i)
+		clients[text] = Start(t, device, address, text)
+	}
+	for text, client := range clients {
+		assert.Equal(t, client.Wait(t), text+"\n")
+	}
+	server.Interrupt(t)
+	server.Wait(t)
 }
 
 // Run runs the example with the arguments until it ends, and returns its output. The test fails
