@@ -12,8 +12,8 @@ import (
 	"github.com/godat/godat/lab/adversary/pattern"
 )
 
-// TestDefects: the adversary finds this defect, within a minute on an idle machine. By it a peer
-// once overwrote memory, and ended the process.
+// TestDefects: the adversary finds these defects, each within about a minute on an idle machine. By
+// them a peer once wrote and read memory, and ended the process.
 func TestDefects(t *testing.T) {
 	if testing.Short() {
 		t.Skip("some minutes")
@@ -21,6 +21,8 @@ func TestDefects(t *testing.T) {
 	const tcp = "../../udat/internal/tcpfabric/"
 	for name, edits := range map[string][]struct{ file, code, instead string }{
 		"a second answer to a read": {{"verify.go", "!x.wrote(l, &l.sent.reads, n)", "false"}},
+		"an acknowledgement of what is not written": {{"verify.go", "!x.wrote(l, &l.sent.requests, n)", "false"},
+			{"tx.go", "m.state != written:", "m.state == begun:"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, replaced := t.TempDir(), map[string]string{}

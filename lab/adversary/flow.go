@@ -2,6 +2,12 @@
 
 package main
 
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
 // flow is the part of the model that only two ends of this library have: acknowledgements, and the
 // receives that a sender waits for. docs/tcp.md, "The wire", has its rules.
 type flow struct {
@@ -201,6 +207,44 @@ func (p *peer) tooEarly() *frame {
 	p.told = was + 1 + p.rnd.Uint64N([]uint64{1, 3, 30, 160, 1 << 31}[p.rnd.IntN(5)])
 	p.change("early acknowledgement of %d after %d, of %d executed", p.told, was, p.executed)
 	return controlFrame(p.controls, controlAck, p.counts())
+}
+
+// stall reads nothing until the target cannot write any more, and then acknowledges one request of
+// the target after the other: so it passes what the target has written, but not what it has posted.
+func (p *peer) stall() error {
+	if p.rnd.Float64() >= p.chance*4 {
+		return nil
+	}
+	for was, now := -1, 0; was != now; {
+		was, now = now, p.unread()
+		time.Sleep(stallTime)
+	}
+	most := 1 + p.rnd.IntN(100)
+	p.change("%d early acknowledgements after %d of %d executed, with %d bytes not read", most, p.told, p.executed,
+		p.unread())
+	p.told = max(p.told, p.executed)
+	for range most {
+		p.controls++
+		p.told++
+		if err := p.put(controlFrame(p.controls, controlAck, p.counts())); err != nil {
+			return err
+		}
+		time.Sleep(stallTime / 20)
+	}
+	p.paused = 0
+	p.grow()
+	return nil
+}
+
+// stallTime is how long a target that can write may take for it.
+const stallTime = 5 * time.Millisecond
+
+// unread returns how many bytes of the target wait in the socket.
+func (p *peer) unread() (n int) {
+	if raw, err := p.tcp.SyscallConn(); err == nil {
+		raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+	}
+	return n
 }
 
 // lie returns a frame that says what is not so about the flow of messages.

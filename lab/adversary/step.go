@@ -14,6 +14,7 @@ const (
 	stepAtomic
 	stepPause
 	stepLie
+	stepStall
 	stepKinds
 )
 
@@ -24,10 +25,13 @@ func (p *peer) weigh() {
 	}
 	p.weights[stepAnswer] += 2
 	p.weights[stepFlow] += 2
-	p.weights[stepPause] = p.rnd.IntN(2)
+	p.weights[stepPause], p.weights[stepStall] = p.rnd.IntN(2), 0
 	switch pattern.ThemeOf(p.seed) {
 	case pattern.Slow:
 		p.weights[stepPause] = 3
+		if p.own && p.enabled[changeEarly] {
+			p.weights[stepStall] = 1
+		}
 	case pattern.Remote:
 		p.weights[stepWrite] += 5
 		p.weights[stepRead] += 5
@@ -72,6 +76,8 @@ func (p *peer) step() error {
 		if p.paused == 0 {
 			p.paused = p.rnd.IntN(p.pauses + 1)
 		}
+	case stepStall:
+		return p.stall()
 	case stepLie:
 		switch early := p.enabled[changeEarly] && (!p.enabled[changeLie] || p.rnd.IntN(2) == 0); {
 		case p.rnd.Float64() >= p.chance*4:
