@@ -11,8 +11,8 @@ import (
 	"github.com/godat/godat/udat"
 	"github.com/godat/godat/udat/internal/fabric"
 	"github.com/godat/godat/udat/internal/fabric/faultfabric"
-	"github.com/godat/godat/udat/internal/memfabric"
 	"github.com/godat/godat/udat/internal/rule"
+	"github.com/godat/godat/udat/internal/softnic"
 )
 
 // TestCRQuery shows what Query returns for a request, and for how long.
@@ -200,7 +200,7 @@ func TestCRAcceptLost(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
 		cr := ask(t, a, b, nil)
-		b.faults().Lose(memfabric.MsgReply, 1)
+		b.faults().Lose(softnic.MsgReply, 1)
 		assert.NilError(t, cr.Accept(b.ep, nil))
 		assert.Equal(t, state(t, b.ep), udat.EPCompletionPending)
 		q, err := b.ep.Query()

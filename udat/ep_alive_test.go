@@ -10,8 +10,8 @@ import (
 	"github.com/godat/godat/cverbs"
 	"github.com/godat/godat/udat"
 	"github.com/godat/godat/udat/internal/fabric/faultfabric"
-	"github.com/godat/godat/udat/internal/memfabric"
 	"github.com/godat/godat/udat/internal/rule"
+	"github.com/godat/godat/udat/internal/softnic"
 )
 
 // keepAlive is short, so that the tests are; 4 of them bound the time to the event.
@@ -94,7 +94,7 @@ func TestForgottenConnection(t *testing.T) {
 			for range sends {
 				assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 1, 0))
 			}
-			b.faults().Lose(memfabric.MsgDisconnect, 1)
+			b.faults().Lose(softnic.MsgDisconnect, 1)
 			assert.NilError(t, b.ep.Disconnect(udat.CloseAbrupt))
 			expect(t, a.conn, udat.EventConnectionBroken)
 			for range sends {

@@ -13,8 +13,8 @@ import (
 	"github.com/godat/godat/udat"
 	"github.com/godat/godat/udat/internal/fabric"
 	"github.com/godat/godat/udat/internal/fabric/faultfabric"
-	"github.com/godat/godat/udat/internal/memfabric"
 	"github.com/godat/godat/udat/internal/rule"
+	"github.com/godat/godat/udat/internal/softnic"
 )
 
 func TestConnectRefused(t *testing.T) {
@@ -340,7 +340,7 @@ func TestTimeoutAfterHandshake(t *testing.T) {
 func TestConnectRefusedHoldsNothing(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{})
-		e.faults().Exhaust(memfabric.Conns, 1)
+		e.faults().Exhaust(softnic.Conns, 1)
 		refused(t, e.ep.Connect(e.ia.Addr(), 4711, patience, nil, 0, 0), udat.InsufficientResources)
 		assert.Equal(t, state(t, e.ep), udat.EPUnconnected)
 		assert.NilError(t, e.ep.PostRecv(e.iov(0, 8), 7, 0))

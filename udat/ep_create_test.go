@@ -6,8 +6,8 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/udat"
-	"github.com/godat/godat/udat/internal/memfabric"
 	"github.com/godat/godat/udat/internal/rule"
+	"github.com/godat/godat/udat/internal/softnic"
 )
 
 // TestCreateEP makes an endpoint without and one with a shared queue: both are UNCONNECTED, have no
@@ -296,7 +296,7 @@ func TestCreateEPForeignConnect(t *testing.T) {
 func TestCreateEPShort(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{})
-		e.faults().Exhaust(memfabric.QPs, 1)
+		e.faults().Exhaust(softnic.QPs, 1)
 		_, err := e.ia.CreateEP(e.pz, e.recv, e.request, e.conn, nil)
 		refused(t, err, udat.InsufficientResources, udat.SubResourceTEP)
 		assert.NilError(t, e.ep.Free())

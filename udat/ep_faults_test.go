@@ -11,8 +11,8 @@ import (
 	"github.com/godat/godat/udat"
 	"github.com/godat/godat/udat/internal/fabric"
 	"github.com/godat/godat/udat/internal/fabric/faultfabric"
-	"github.com/godat/godat/udat/internal/memfabric"
 	"github.com/godat/godat/udat/internal/rule"
+	"github.com/godat/godat/udat/internal/softnic"
 )
 
 // inTime runs a test in virtual time, on the fabric inside this process.
@@ -75,7 +75,7 @@ func TestLostRequest(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		a, b := newEnd(t, "mem0", setup{}), newEnd(t, "mem0", setup{})
 		psp := listen(t, b)
-		a.faults().Lose(memfabric.MsgRequest, 2)
+		a.faults().Lose(softnic.MsgRequest, 2)
 		begin := time.Now()
 		assert.NilError(t, a.ep.Connect(b.ia.Addr(), psp.Qual(), 20*time.Second, nil, 0, 0))
 		expect(t, a.conn, udat.EventConnectionTimedOut)
@@ -94,7 +94,7 @@ func TestLostRequest(t *testing.T) {
 func TestLostReply(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		a, b := newEnd(t, "mem0", setup{}), newEnd(t, "mem0", setup{})
-		b.faults().Lose(memfabric.MsgReply, 1)
+		b.faults().Lose(softnic.MsgReply, 1)
 		psp := listen(t, b)
 		assert.NilError(t, a.ep.Connect(b.ia.Addr(), psp.Qual(), 10*time.Second, nil, 0, 0))
 		cr := expect(t, b.cr, udat.EventConnectionRequest).CR
@@ -334,7 +334,7 @@ func TestShortOfResources(t *testing.T) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
 		psp := listen(t, b)
 		assert.NilError(t, a.ep.PostRecv(nil, 1, 0))
-		a.faults().Exhaust(memfabric.Conns, 1)
+		a.faults().Exhaust(softnic.Conns, 1)
 		refused(t, a.ep.Connect(b.ia.Addr(), psp.Qual(), patience, nil, 0, 0), udat.InsufficientResources)
 		assert.Equal(t, state(t, a.ep), udat.EPUnconnected)
 		holds(t, a.ep, 1)
@@ -342,7 +342,7 @@ func TestShortOfResources(t *testing.T) {
 
 		cr := ask(t, a, b, []byte("hello"))
 		assert.NilError(t, b.ep.PostRecv(nil, 2, 0))
-		b.faults().Exhaust(memfabric.Conns, 1)
+		b.faults().Exhaust(softnic.Conns, 1)
 		before := accepting(t, cr, b.ep)
 		refused(t, cr.Accept(b.ep, []byte("no")), udat.InsufficientResources)
 		assert.Equal(t, accepting(t, cr, b.ep), before)
@@ -356,7 +356,7 @@ func TestShortOfResources(t *testing.T) {
 		part(t, a, b, udat.CloseAbrupt)
 		flushed(t, a.recv, 1)
 		flushed(t, b.recv, 2)
-		a.faults().Exhaust(memfabric.QPs, 1)
+		a.faults().Exhaust(softnic.QPs, 1)
 		refused(t, a.ep.Reset(), udat.InsufficientResources, udat.SubResourceTEP)
 		assert.Equal(t, state(t, a.ep), udat.EPDisconnected)
 		marker(t, a)

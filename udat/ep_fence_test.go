@@ -12,6 +12,7 @@ import (
 	"github.com/godat/godat/udat"
 	"github.com/godat/godat/udat/internal/memfabric"
 	"github.com/godat/godat/udat/internal/rule"
+	"github.com/godat/godat/udat/internal/softnic/nicfault"
 )
 
 // overtake calls post so that the requests posted by it overtake an earlier RDMA read, unless they
@@ -22,8 +23,8 @@ func overtake(a, b *end, off, size, n int, post func()) int {
 	d, slow := a.ia.Device().(*memfabric.Device)
 	switch {
 	case slow: // the read takes a while
-		d.Faults().Delay(2 * time.Millisecond)
-		defer d.Faults().Delay(0)
+		nicfault.Of(d).Delay(2 * time.Millisecond)
+		defer nicfault.Of(d).Delay(0)
 	case acknowledged(a):
 		// A Send without a receive blocks all requests, which then start together. Otherwise rxe
 		// would finish each request before it starts the next.

@@ -9,7 +9,7 @@ import (
 	"github.com/godat/godat/udat"
 	"github.com/godat/godat/udat/internal/fabric"
 	"github.com/godat/godat/udat/internal/fabric/faultfabric"
-	"github.com/godat/godat/udat/internal/memfabric"
+	"github.com/godat/godat/udat/internal/softnic"
 )
 
 // TestHalfOpenFlood: if there are more unconfirmed accepts than the adapter keeps, those that have
@@ -25,7 +25,7 @@ func TestHalfOpenFlood(t *testing.T) {
 			time.Sleep(time.Millisecond) // so that no two have the same age
 			a := flood.endpoint()
 			b := server.endpoint()
-			flood.faults().Lose(memfabric.MsgReady, 1)
+			flood.faults().Lose(softnic.MsgReady, 1)
 			assert.NilError(t, a.Connect(server.ia.Addr(), psp.Qual(), patience, nil, 0, 0))
 			assert.NilError(t, expect(t, server.cr, udat.EventConnectionRequest).CR.Accept(b, nil))
 			for ev := next(t, flood.conn); ev.EP != a; ev = next(t, flood.conn) {

@@ -17,6 +17,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric/faultfabric"
 	"github.com/godat/godat/udat/internal/memfabric"
 	"github.com/godat/godat/udat/internal/softnic"
+	"github.com/godat/godat/udat/internal/softnic/nicfault"
 )
 
 // onSoftware runs a test that needs the faults of nic, on each software device of the suite.
@@ -28,24 +29,24 @@ func onSoftware(t *testing.T, test func(t *testing.T, dev string)) {
 }
 
 // faults returns the faults of the end's device on mem0.
-func (e *end) faults() *memfabric.Faults {
+func (e *end) faults() *nicfault.Faults {
 	e.t.Helper()
 	d, ok := e.ia.Device().(*memfabric.Device)
 	assert.Assert(e.t, ok, "only the fabric inside this process has faults")
-	return d.Faults()
+	return nicfault.Of(d)
 }
 
 // nic returns the faults of the end's software device, whatever its transport.
-func (e *end) nic() *softnic.Faults {
+func (e *end) nic() *nicfault.Faults {
 	e.t.Helper()
 	return nicOf(e.t, e.ia)
 }
 
-func nicOf(t *testing.T, ia *udat.IA) *softnic.Faults {
+func nicOf(t *testing.T, ia *udat.IA) *nicfault.Faults {
 	t.Helper()
-	d, ok := ia.Device().(interface{ NIC() *softnic.Faults })
+	d, ok := ia.Device().(interface{ NIC() *softnic.Device })
 	assert.Assert(t, ok, "only devices in software have faults")
-	return d.NIC()
+	return nicfault.Of(d)
 }
 
 // lacking opens a device whose attributes are changed.
@@ -134,7 +135,7 @@ func (e *end) enter(peer *end, s udat.EPState) {
 	case udat.EPCompletionPending:
 		cr := ask(t, peer, e, nil)
 		if d, ok := peer.ia.Device().(*memfabric.Device); ok {
-			d.Faults().Lose(memfabric.MsgReady, 1)
+			nicfault.Of(d).Lose(softnic.MsgReady, 1)
 		} else {
 			e.script.On(faultfabric.ConnEvent).With(int(fabric.EventEstablished)).Times(1).Drop()
 		}

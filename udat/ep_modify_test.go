@@ -8,8 +8,8 @@ import (
 
 	"github.com/godat/godat/udat"
 	"github.com/godat/godat/udat/internal/fabric/faultfabric"
-	"github.com/godat/godat/udat/internal/memfabric"
 	"github.com/godat/godat/udat/internal/rule"
+	"github.com/godat/godat/udat/internal/softnic"
 )
 
 func param(t *testing.T, ep *udat.EP) udat.EPParam {
@@ -538,7 +538,7 @@ func TestEPModifyMem(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		a, e := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
 		assert.NilError(t, e.ep.PostRecv(e.iov(0, 10), 1, 0))
-		e.faults().Exhaust(memfabric.QPs, 1)
+		e.faults().Exhaust(softnic.QPs, 1)
 		mask, p := e.everyField()
 		mask &^= udat.EPFieldRecvCompletionFlags
 		p.Attr.RecvCompletionFlags = 0
@@ -547,7 +547,7 @@ func TestEPModifyMem(t *testing.T) {
 		assert.DeepEqual(t, param(t, e.ep).Attr, before.Attr)
 		assert.NilError(t, p.RecvEVD.Free())
 		assert.NilError(t, p.RequestEVD.Free())
-		e.faults().Exhaust(memfabric.QPs, 1)
+		e.faults().Exhaust(softnic.QPs, 1)
 		refused(t, e.ep.Modify(udat.EPFieldRequestCompletionFlags,
 			udat.EPParam{Attr: udat.EPAttr{RequestCompletionFlags: udat.CompletionUnsignalled}}), udat.InsufficientResources)
 		e.another(nil) // the old flags still hold on the dispatchers

@@ -9,6 +9,8 @@ import (
 	"github.com/godat/godat/udat"
 	"github.com/godat/godat/udat/internal/memfabric"
 	"github.com/godat/godat/udat/internal/rule"
+	"github.com/godat/godat/udat/internal/softnic"
+	"github.com/godat/godat/udat/internal/softnic/nicfault"
 )
 
 // TestUnconfirmedAccept accepts a request whose initiator never confirms: the attempt ends within
@@ -19,7 +21,7 @@ func TestUnconfirmedAccept(t *testing.T) {
 		b := newEnd(t, dev, setup{opts: []udat.Option{udat.WithAcceptWait(time.Second)}})
 		psp := listen(t, b)
 		if d, ok := a.ia.Device().(*memfabric.Device); ok {
-			d.Faults().Lose(memfabric.MsgReady, 1)
+			nicfault.Of(d).Lose(softnic.MsgReady, 1)
 			assert.NilError(t, a.ep.Connect(b.ia.Addr(), psp.Qual(), patience, nil, 0, 0))
 		} else {
 			newCPeer(t, a).calls(b.ia.Addr(), psp.Qual(), nil)
@@ -61,7 +63,7 @@ func TestGivenUpWhileAccepting(t *testing.T) {
 				a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
 				assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), 1, 0))
 				if d, ok := a.ia.Device().(*memfabric.Device); ok {
-					d.Faults().Lose(memfabric.MsgReady, 1) // or it is always faster
+					nicfault.Of(d).Lose(softnic.MsgReady, 1) // or it is always faster
 				}
 				cr := ask(t, a, b, nil)
 				assert.NilError(t, cr.Accept(b.ep, nil))

@@ -10,8 +10,9 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/udat"
-	"github.com/godat/godat/udat/internal/memfabric"
 	"github.com/godat/godat/udat/internal/rule"
+	"github.com/godat/godat/udat/internal/softnic"
+	"github.com/godat/godat/udat/internal/softnic/nicfault"
 )
 
 // mayBe lists the errors that a call may return while other calls change the endpoint.
@@ -173,20 +174,20 @@ func stress(t *testing.T, a, b *end, d time.Duration, also ...func(rng *rand.Ran
 func TestEndpointStressFaults(t *testing.T) {
 	onMemOutside(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{qlen: 64}), newEnd(t, dev, setup{qlen: 64})
-		disturb := func(f *memfabric.Faults) func(*rand.Rand) error {
+		disturb := func(f *nicfault.Faults) func(*rand.Rand) error {
 			return func(rng *rand.Rand) error {
 				time.Sleep(2 * time.Millisecond)
 				switch rng.IntN(6) {
 				case 0:
-					f.Lose(memfabric.Message(rng.IntN(5)), 1)
+					f.Lose(softnic.Message(rng.IntN(5)), 1)
 				case 1:
 					f.FailOp(1+rng.IntN(10), 9)
 				case 2:
 					f.FailRecv(1+rng.IntN(10), 4)
 				case 3:
-					f.Exhaust(memfabric.Conns, 1)
+					f.Exhaust(softnic.Conns, 1)
 				case 4:
-					f.Exhaust(memfabric.QPs, 1)
+					f.Exhaust(softnic.QPs, 1)
 				case 5:
 					f.Delay(time.Duration(rng.IntN(300)) * time.Microsecond)
 				}

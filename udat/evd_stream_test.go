@@ -8,8 +8,8 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/udat"
-	"github.com/godat/godat/udat/internal/memfabric"
 	"github.com/godat/godat/udat/internal/rule"
+	"github.com/godat/godat/udat/internal/softnic"
 )
 
 // TestStreamsNeedTheirFlag shows that a dispatcher accepts only the streams for which it was made.
@@ -304,7 +304,7 @@ func TestStreamsEstablishedFirst(t *testing.T) {
 		for range 5 {
 			a := newEnd(t, dev, setup{})
 			if dev == "mem0" {
-				faultsOf(t, a.ia).Lose(memfabric.MsgReady, 1) // the message itself must confirm the accept
+				a.nic().Lose(softnic.MsgReady, 1) // the message itself must confirm the accept
 			}
 			b := newEnd(t, dev, setup{streams: udat.EVDDefault | udat.EVDSoftware})
 			b.receive(0, 1, 2)

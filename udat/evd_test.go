@@ -11,7 +11,6 @@ import (
 
 	"github.com/godat/godat/udat"
 	"github.com/godat/godat/udat/internal/fabric"
-	"github.com/godat/godat/udat/internal/memfabric"
 	"github.com/godat/godat/udat/internal/rule"
 	"github.com/godat/godat/udat/internal/softnic"
 )
@@ -64,13 +63,6 @@ func TestEVDCreate(t *testing.T) {
 		assert.ErrorIs(t, err, udat.WithSubtype(udat.InvalidHandle, udat.SubHandleIA))
 		rule.Proves(t, "EVD-CREATE-02")
 	})
-}
-
-// faultsOf returns the faults of the device of an adapter on mem0 that was just opened.
-func faultsOf(t *testing.T, ia *udat.IA) *memfabric.Faults {
-	t.Helper()
-	opened := memfabric.Default().Opened()
-	return opened[len(opened)-1].Faults()
 }
 
 func TestEVDCreateExhausted(t *testing.T) {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/godat/godat/udat"
 	"github.com/godat/godat/udat/internal/fabric"
-	"github.com/godat/godat/udat/internal/memfabric"
 	"github.com/godat/godat/udat/internal/rule"
 )
 
@@ -179,7 +178,7 @@ func TestAsyncForAll(t *testing.T) {
 		c := open(t, dev)
 		_, err := a.CreateEP(nil, nil, nil, nil, nil) // without a queue pair, as the event
 		assert.NilError(t, err)
-		memfabric.Default().Opened()[0].Faults().Report(fabric.AsyncEvent{Kind: fabric.AsyncPortError})
+		nicOf(t, a).Report(fabric.AsyncEvent{Kind: fabric.AsyncPortError})
 		of := map[udat.Handle]int{}
 		for _, evd := range []*udat.EVD{a.AsyncEVD(), a.AsyncEVD(), c.AsyncEVD()} {
 			ev := expect(t, evd, udat.EventAsyncIACatastrophic)

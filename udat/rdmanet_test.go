@@ -19,6 +19,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 	"github.com/godat/godat/udat/internal/fabric/faultfabric"
 	"github.com/godat/godat/udat/internal/memfabric"
+	"github.com/godat/godat/udat/internal/softnic/nicfault"
 )
 
 // TestStreamFaults breaks the devices of a stream of package rdmanet during its writes: every call
@@ -120,8 +121,8 @@ func TestStreamPeerVanishes(t *testing.T) {
 			}
 			return f
 		}))
-		opened := host.Opened()
-		opened[len(opened)-1].Faults().Kill()
+		opened := host.Openings()
+		nicfault.Of(opened[len(opened)-1].(*memfabric.Device)).Kill()
 		_, err := client.Read(make([]byte, 1))
 		assert.ErrorIs(t, err, syscall.ETIMEDOUT)
 		var timeout net.Error

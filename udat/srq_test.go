@@ -11,8 +11,8 @@ import (
 	"github.com/godat/godat/udat"
 	"github.com/godat/godat/udat/internal/fabric"
 	"github.com/godat/godat/udat/internal/fabric/faultfabric"
-	"github.com/godat/godat/udat/internal/memfabric"
 	"github.com/godat/godat/udat/internal/rule"
+	"github.com/godat/godat/udat/internal/softnic"
 )
 
 // shared makes a shared receive queue, or skips the test if the device has none.
@@ -38,7 +38,7 @@ func TestSRQRefused(t *testing.T) {
 		assert.NilError(t, err)
 		_, err = other.CreateSRQ(pz, udat.SRQAttr{MaxRecvDTOs: 4})
 		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
-		e.faults().Exhaust(memfabric.SRQs, 1)
+		e.faults().Exhaust(softnic.SRQs, 1)
 		_, err = e.ia.CreateSRQ(pz, udat.SRQAttr{MaxRecvDTOs: 4})
 		assert.ErrorIs(t, err, udat.ErrInsufficientResources)
 		s, err := e.ia.CreateSRQ(pz, udat.SRQAttr{MaxRecvDTOs: 4})

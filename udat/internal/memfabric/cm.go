@@ -28,9 +28,8 @@ type network struct {
 // Device is one opening of mem0.
 type Device struct {
 	softnic.Device
-	faults Faults
-	ready  readyList
-	net    *network
+	ready readyList
+	net   *network
 }
 
 // freePort returns an unused port, or 0 if there is none; Adapter.Mu is held.
@@ -48,22 +47,16 @@ func (n *network) freePort() uint16 {
 }
 
 // send sends a message of connection management to another device, whose dispatcher then calls
-// onArrival. A fault that a test has injected may drop the message.
-func (d *Device) send(m Message, to *Device, onArrival func()) {
-	if n := &d.faults.lose[m]; *n > 0 {
-		*n--
-		return
-	}
-	if d.faults.silent() {
-		return
+// onArrival.
+func (d *Device) send(m softnic.Message, to *Device, onArrival func()) {
+	if d.Hook != nil {
+		if onArrival = d.Hook.Send(m, &to.Device, onArrival); onArrival == nil {
+			return
+		}
 	}
 	at := &to.Events
 	if to.Closed() {
 		at = &d.Events // a closed device has none; the sender's calls arrive, which finds the connection over
 	}
-	at.AddMessage(d.faults.Delayed(), func() {
-		if !to.faults.silent() {
-			onArrival()
-		}
-	})
+	at.AddMessage(onArrival)
 }

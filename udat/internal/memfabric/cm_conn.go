@@ -27,7 +27,7 @@ type conn struct {
 // turnDown sends a reject from the device rejecter to c. When the reject arrives, the attempt to
 // connect ends with the event ev. Adapter.Mu is held.
 func (c *conn) turnDown(rejecter *Device, ev fabric.ConnEvent) {
-	rejecter.send(MsgReject, c.dev, func() { c.Fail(softnic.Connecting, ev) })
+	rejecter.send(softnic.MsgReject, c.dev, func() { c.Fail(softnic.Connecting, ev) })
 }
 
 // join connects the queue pair of c to that of p. It returns false if the queue pair of c is in
@@ -52,7 +52,7 @@ func (c *conn) replied(p *conn, private []byte) {
 		c.In, c.Out = min(c.In, p.Out), min(c.Out, p.In)
 	}
 	if !waits || !c.join(p) {
-		c.dev.send(MsgReject, p.dev, func() {
+		c.dev.send(softnic.MsgReject, p.dev, func() {
 			p.Fail(softnic.Accepting, fabric.ConnEvent{Kind: fabric.EventFailed, Err: softnic.ErrGivenUp})
 		})
 		if waits {
@@ -60,7 +60,7 @@ func (c *conn) replied(p *conn, private []byte) {
 		}
 		return
 	}
-	c.dev.send(MsgReady, p.dev, p.Ready)
+	c.dev.send(softnic.MsgReady, p.dev, p.Ready)
 	c.Establish(private)
 }
 
@@ -77,7 +77,7 @@ func (c *conn) leave() {
 	c.QP.Fail()
 	if !c.left {
 		c.left = true
-		c.dev.send(MsgDisconnect, c.peer.dev, c.peer.peerLeft)
+		c.dev.send(softnic.MsgDisconnect, c.peer.dev, c.peer.peerLeft)
 	}
 }
 
@@ -121,7 +121,7 @@ func (r *request) Accept(q fabric.QP, p fabric.AcceptParams, on func(fabric.Conn
 	}
 	r.Answered()
 	private := slices.Clone(p.Private)
-	d.send(MsgReply, r.from.dev, func() { r.from.replied(c, private) })
+	d.send(softnic.MsgReply, r.from.dev, func() { r.from.replied(c, private) })
 	c.Expire(handshakeLimit, fabric.EventFailed)
 	return c, nil
 }
@@ -186,7 +186,7 @@ func (d *Device) Connect(q fabric.QP, p fabric.ConnectParams, on func(fabric.Con
 	r := &request{from: c, dev: l.dev}
 	r.Request = softnic.Request{Lis: &l.Listener, Local: c.Remote, Remote: c.Local, Data: slices.Clone(p.Private),
 		In: p.ReadOut, Out: p.ReadIn, Refuse: r.refuse}
-	d.send(MsgRequest, l.dev, func() {
+	d.send(softnic.MsgRequest, l.dev, func() {
 		if !l.Accept.Accepts(r.Remote) {
 			d.HW.Mu.Lock()
 			defer d.HW.Mu.Unlock()

@@ -12,6 +12,8 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/softnic"
+	"github.com/godat/godat/udat/internal/softnic/nicfault"
 )
 
 func TestConnectCarriesPrivateDataOfEveryLength(t *testing.T) {
@@ -127,7 +129,7 @@ func TestPorts(t *testing.T) {
 		f := New()
 		d, _ := openDevice(t, f, options)
 		other, _ := openDevice(t, f, options)
-		assert.Assert(t, slices.Equal(f.Opened(), []*Device{d, other}))
+		assert.Assert(t, slices.Equal(f.Openings(), []softnic.Opening{d, other}))
 		on := func(fabric.Request) {}
 		l, err := d.Listen(7, nil, on)
 		assert.NilError(t, err)
@@ -199,7 +201,7 @@ func TestCloseListener(t *testing.T) {
 func TestLateNewsOfADisconnect(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t, endOptions{})
-		b.dev.Events.Add(0, func() { time.Sleep(400 * time.Millisecond) })
+		b.dev.Events.Add(func() { time.Sleep(400 * time.Millisecond) })
 		assert.NilError(t, a.conn.Disconnect())
 		b.send(1)
 		b.wants(fabric.EventDisconnected)
@@ -248,7 +250,7 @@ func TestListenerClosedBeforeTheRequestArrives(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := New()
 		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
-		a.dev.Faults().Delay(time.Second)
+		nicfault.Of(a.dev).Delay(time.Second)
 		addr, requests, l := b.listen()
 		a.connect(fabric.ConnectParams{Remote: addr})
 		assert.NilError(t, l.Close())
@@ -337,7 +339,7 @@ func TestDisconnectOfAnAttemptEndsIt(t *testing.T) {
 		addr, requests, _ := b.listen()
 		a.connect(fabric.ConnectParams{Remote: addr})
 		r := next(t, requests)
-		a.dev.Faults().Delay(time.Second)
+		nicfault.Of(a.dev).Delay(time.Second)
 		b.accept(r, fabric.AcceptParams{})
 		a.wants(fabric.EventEstablished)
 		assert.NilError(t, b.conn.Disconnect())

@@ -12,6 +12,7 @@ import (
 
 	"github.com/godat/godat/udat/internal/fabric"
 	"github.com/godat/godat/udat/internal/softnic"
+	"github.com/godat/godat/udat/internal/softnic/nicfault"
 )
 
 // notified reports whether a notification has come by now.
@@ -173,7 +174,7 @@ func TestCloseEndsAWait(t *testing.T) {
 		_, err = e.cq.Poll(make([]fabric.WC, 1), 1)
 		assert.ErrorIs(t, err, fabric.ErrClosed)
 		assert.ErrorIs(t, e.cq.Arm(false), fabric.ErrClosed)
-		e.dev.Faults().Overrun(e.cq) // too late for an event
+		nicfault.Of(e.dev).Overrun(e.cq) // too late for an event
 		synctest.Wait()
 		assert.Equal(t, len(e.async), 0)
 	})
@@ -209,7 +210,7 @@ func TestOverrunOnce(t *testing.T) {
 			failed[e.qp] = true
 		}
 		for range 2 {
-			e.dev.Faults().Overrun(e.cq)
+			nicfault.Of(e.dev).Overrun(e.cq)
 		}
 		assert.Equal(t, e.wantsAsync(fabric.AsyncCQError).CQ, e.cq)
 		for range 4 {

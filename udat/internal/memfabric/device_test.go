@@ -3,7 +3,6 @@ package memfabric
 import (
 	"reflect"
 	"testing"
-	"testing/synctest"
 
 	"gotest.tools/v3/assert"
 
@@ -111,42 +110,12 @@ func TestQueuePairLimits(t *testing.T) {
 	}
 }
 
-// TestCloseWaitsForTransfers: Close of a region or a window returns only after a running copy of
-// its memory, because the owner may unmap the memory as soon as Close returns.
-func TestCloseWaitsForTransfers(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f := New()
-		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
-		join(t, a, b)
-		w, err := b.pd.AllocMW()
-		assert.NilError(t, err)
-		b.bind(1, w, 0, 64, fabric.RemoteWrite)
-		b.completion(1, fabric.StatusSuccess)
-		m, err := b.pd.RegMR(make([]byte, 64), fabric.RemoteWrite|fabric.LocalWrite)
-		assert.NilError(t, err)
-		for _, c := range []struct {
-			name string
-			key  uint32
-			closer
-		}{{"window", w.RKey(), w}, {"region", m.RKey(), m}} {
-			transfer := f.Pin(c.key)
-			closed := make(chan error, 1)
-			go func() { closed <- c.Close() }()
-			synctest.Wait()
-			assert.Equal(t, len(closed), 0, "%s: closed during a transfer", c.name)
-			assert.Assert(t, f.Pin(c.key) == nil, "%s: the next transfer is refused", c.name)
-			transfer()
-			assert.NilError(t, <-closed)
-		}
-	})
-}
-
 func TestCloseNamesWhatIsLeft(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := New()
 		d, err := f.Open("mem0", options, nil)
 		assert.NilError(t, err)
-		assert.DeepEqual(t, len(f.Opened()), 1)
+		assert.DeepEqual(t, len(f.Openings()), 1)
 		p, err := d.AllocPD()
 		assert.NilError(t, err)
 		m, err := p.RegMR(make([]byte, 1), 0)
@@ -170,7 +139,7 @@ func TestCloseNamesWhatIsLeft(t *testing.T) {
 		assert.ErrorIs(t, d.Close(), fabric.ErrClosed)
 		_, err = d.AllocPD()
 		assert.ErrorIs(t, err, fabric.ErrClosed)
-		assert.Equal(t, len(f.Opened()), 0)
+		assert.Equal(t, len(f.Openings()), 0)
 	})
 }
 

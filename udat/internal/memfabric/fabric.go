@@ -1,6 +1,6 @@
 // Package memfabric implements RDMA inside one process, in pure Go and on every platform: reliable
 // connections that behave like those of real devices. The package is for machines without RDMA, and
-// for tests that need faults on demand.
+// for tests, which inject faults by package nicfault.
 //
 // All devices that are opened on one Fabric share one network. Each device has an engine, a
 // goroutine that executes the requests posted on the device. The engine copies payload directly
@@ -84,23 +84,12 @@ func (f *Fabric) Open(name string, opts fabric.Options, async func(fabric.AsyncE
 			fabric.ErrNotSupported, deviceName)
 	}
 	d := &Device{net: &f.network}
-	d.faults.Faults, d.faults.dev = &d.Device.Faults, d
 	d.ready.init()
 	if err := d.Device.Open(&f.Adapter, d.newLink, d, opts, async); err != nil {
 		return nil, err
 	}
 	go new(engine).run(&d.ready)
 	return d, nil
-}
-
-// Opened lists the open devices, oldest first. A test uses it to find the device of an interface
-// adapter.
-func (f *Fabric) Opened() []*Device {
-	var list []*Device
-	for _, o := range f.Openings() {
-		list = append(list, o.(*Device))
-	}
-	return list
 }
 
 // Close closes the device, and rejects the requests that nobody has answered.

@@ -8,12 +8,13 @@ import (
 
 	"github.com/godat/godat/udat/internal/fabric"
 	"github.com/godat/godat/udat/internal/softnic"
+	"github.com/godat/godat/udat/internal/softnic/nicfault"
 )
 
 func TestFailOp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t, endOptions{})
-		a.dev.Faults().FailOp(2, fabric.StatusRemoteOp)
+		nicfault.Of(a.dev).FailOp(2, fabric.StatusRemoteOp)
 		for id := range uint64(3) {
 			b.recv(id)
 			a.send(10 + id)
@@ -29,7 +30,7 @@ func TestFailOp(t *testing.T) {
 func TestFailRecv(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t, endOptions{})
-		b.dev.Faults().FailRecv(1, fabric.StatusLocalProt)
+		nicfault.Of(b.dev).FailRecv(1, fabric.StatusLocalProt)
 		b.recv(1)
 		a.send(2)
 		b.completion(1, fabric.StatusLocalProt)
@@ -44,12 +45,12 @@ func TestDelayHoldsBackAndKeepsOrder(t *testing.T) {
 		a, b := pair(t, endOptions{})
 		b.recv(1)
 		b.recv(2)
-		a.dev.Faults().Delay(time.Second)
+		nicfault.Of(a.dev).Delay(time.Second)
 		start := time.Now()
 		a.send(3)
 		time.Sleep(100 * time.Millisecond)
 		a.send(4)
-		a.dev.Faults().Delay(0)
+		nicfault.Of(a.dev).Delay(0)
 		a.remote(5, fabric.OpWrite, b.at(0, 0), a.at(0, 8)) // not delayed, and yet not first
 		b.completion(1, fabric.StatusSuccess)
 		assert.Equal(t, time.Since(start), time.Second)
@@ -64,7 +65,7 @@ func TestDelayHoldsBackAndKeepsOrder(t *testing.T) {
 func TestReadDepthThrottles(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t, endOptions{}) // 4 reads at a time
-		a.dev.Faults().Delay(time.Second)
+		nicfault.Of(a.dev).Delay(time.Second)
 		start := time.Now()
 		for id := range uint64(10) {
 			a.remote(id, fabric.OpRead, b.at(0, 0), a.at(0, 8))
@@ -87,7 +88,7 @@ func TestDelayAndReadDepths(t *testing.T) {
 		a.connect(fabric.ConnectParams{Remote: addr, ReadOut: depth})
 		b.accept(next(t, requests), fabric.AcceptParams{ReadIn: 4})
 		a.wants(fabric.EventEstablished)
-		a.dev.Faults().Delay(time.Second)
+		nicfault.Of(a.dev).Delay(time.Second)
 		return a, b
 	}
 	bubble(t, func(t *testing.T) {
@@ -107,9 +108,9 @@ func TestDelayAndReadDepths(t *testing.T) {
 		for id := range uint64(3) {
 			a.remote(id, fabric.OpRead, b.at(0, 0), a.at(0, 8))
 		}
-		a.dev.Faults().Delay(0)
+		nicfault.Of(a.dev).Delay(0)
 		a.remote(3, fabric.OpRead, b.at(0, 0), a.at(0, 8))
-		a.dev.Faults().Delay(time.Second)
+		nicfault.Of(a.dev).Delay(time.Second)
 		for id, after := range []time.Duration{1, 2, 3, 3} {
 			a.completion(uint64(id), fabric.StatusSuccess)
 			assert.Equal(t, time.Since(start), after*time.Second)
@@ -129,7 +130,7 @@ func TestSlowReadIsOvertaken(t *testing.T) {
 		a, b := pair(t, endOptions{})
 		store(a.mem, 1)
 		store(b.mem, 2)
-		a.dev.Faults().Delay(time.Second)
+		nicfault.Of(a.dev).Delay(time.Second)
 		to := func(op fabric.Opcode, off int, flags fabric.SendFlags) fabric.SendWR {
 			return fabric.SendWR{Opcode: op, Flags: flags | fabric.Signaled, RemoteAddr: b.at(off, 0).Addr, RKey: b.mr.RKey(),
 				NumSGE: 1}
@@ -148,7 +149,7 @@ func TestSlowReadIsOvertaken(t *testing.T) {
 func TestDelayEndsWithTheQueuePair(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, _ := pair(t, endOptions{})
-		a.dev.Faults().Delay(time.Hour)
+		nicfault.Of(a.dev).Delay(time.Hour)
 		a.send(1)
 		start := time.Now()
 		assert.NilError(t, a.qp.SetError())
@@ -161,8 +162,8 @@ func TestDelayedHandshake(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := New()
 		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
-		a.dev.Faults().Delay(time.Second)
-		b.dev.Faults().Delay(time.Minute / 2)
+		nicfault.Of(a.dev).Delay(time.Second)
+		nicfault.Of(b.dev).Delay(time.Minute / 2)
 		start := time.Now()
 		addr, requests, _ := b.listen()
 		a.connect(fabric.ConnectParams{Remote: addr})
@@ -179,19 +180,19 @@ func TestKill(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t, endOptions{Options: fabric.Options{Retry: 3}})
 		b.recv(1)
-		b.dev.Faults().Kill()
+		nicfault.Of(b.dev).Kill()
 		start := time.Now()
 		a.send(2)
 		time.Sleep(ackTimeout / 2)
-		b.dev.Faults().Kill() // again: the sender tries again, which uses no retry
+		nicfault.Of(b.dev).Kill() // again: the sender tries again, which uses no retry
 		a.completion(2, fabric.StatusRetryExceeded)
 		assert.Equal(t, time.Since(start), 4*ackTimeout)
 		a.quiet()
 		b.quiet()
 		// It does not answer a connect either.
-		b.dev.Faults().Revive()
+		nicfault.Of(b.dev).Revive()
 		addr, requests, _ := b.listen()
-		b.dev.Faults().Kill()
+		nicfault.Of(b.dev).Kill()
 		a.renew()
 		a.connect(fabric.ConnectParams{Remote: addr})
 		a.wants(fabric.EventUnreachable)
@@ -204,7 +205,7 @@ func TestKilledDeviceReachesNobody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t, endOptions{})
 		b.recv(1)
-		a.dev.Faults().Kill()
+		nicfault.Of(a.dev).Kill()
 		a.send(2)
 		a.completion(2, fabric.StatusRetryExceeded)
 		b.quiet()
@@ -214,9 +215,9 @@ func TestKilledDeviceReachesNobody(t *testing.T) {
 // TestWaitForAReceiveEnds: a request that waits for a receive fails if the peer's device is killed
 // or the path is dropped.
 func TestWaitForAReceiveEnds(t *testing.T) {
-	for _, end := range []func(f *Faults, qpns []uint32){
-		func(f *Faults, qpns []uint32) { f.Kill() },
-		func(f *Faults, qpns []uint32) {
+	for _, end := range []func(f *nicfault.Faults, qpns []uint32){
+		func(f *nicfault.Faults, qpns []uint32) { f.Kill() },
+		func(f *nicfault.Faults, qpns []uint32) {
 			for _, n := range qpns {
 				f.Drop(n)
 			}
@@ -234,7 +235,7 @@ func TestWaitForAReceiveEnds(t *testing.T) {
 				a.send(1)
 			}
 			a.quiet()
-			end(b.dev.Faults(), qpns)
+			end(nicfault.Of(b.dev), qpns)
 			for _, wc := range a.completions(len(qpns)) {
 				assert.Equal(t, wc.Status, fabric.StatusRetryExceeded)
 			}
@@ -246,10 +247,10 @@ func TestReviveInTime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t, endOptions{Options: fabric.Options{Retry: 3}})
 		b.recv(1)
-		b.dev.Faults().Kill()
+		nicfault.Of(b.dev).Kill()
 		a.send(2)
 		time.Sleep(3 * ackTimeout)
-		b.dev.Faults().Revive()
+		nicfault.Of(b.dev).Revive()
 		a.completion(2, fabric.StatusSuccess)
 		b.completion(1, fabric.StatusSuccess)
 	})
@@ -258,7 +259,7 @@ func TestReviveInTime(t *testing.T) {
 func TestKilledPeerIsNotToldOfADisconnect(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t, endOptions{})
-		b.dev.Faults().Kill()
+		nicfault.Of(b.dev).Kill()
 		assert.NilError(t, a.conn.Close())
 		b.quiet()
 		b.send(1)
@@ -273,7 +274,7 @@ func TestDrop(t *testing.T) {
 		a.renew()
 		b.renew()
 		join(t, a, b)
-		a.dev.Faults().Drop(first[0].Num())
+		nicfault.Of(a.dev).Drop(first[0].Num())
 		b.recv(1)
 		a.send(2)
 		a.completion(2, fabric.StatusSuccess)
@@ -294,7 +295,7 @@ func TestRemove(t *testing.T) {
 		join(t, a, b)
 		a.recv(1)
 		_, _, l := a.listen()
-		a.dev.Faults().Remove()
+		nicfault.Of(a.dev).Remove()
 		a.completion(1, fabric.StatusFlush)
 		a.wantsAsync(fabric.AsyncDeviceFatal)
 		assert.ErrorIs(t, a.wants(fabric.EventRemoved).Err, fabric.ErrDeviceRemoved)
@@ -302,7 +303,6 @@ func TestRemove(t *testing.T) {
 			second(a.dev.AllocPD()), second(a.dev.CreateCQ(1)), second(a.pd.RegMR(a.mem, 0)), second(a.pd.AllocMW()),
 			second(a.dev.Listen(0, nil, func(fabric.Request) {})), second(a.qp.PostSend([]fabric.SendWR{{}}, nil)),
 			second(a.qp.PostRecv([]fabric.RecvWR{{}}, nil)),
-			second(a.dev.Connect(a.qp, fabric.ConnectParams{Remote: l.Addr()}, a.on)),
 		} {
 			assert.ErrorIs(t, err, fabric.ErrDeviceRemoved)
 		}
@@ -323,7 +323,7 @@ func TestRemove(t *testing.T) {
 func TestRemovedDeviceIsSilent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t, endOptions{})
-		b.dev.Faults().Remove()
+		nicfault.Of(b.dev).Remove()
 		b.wantsAsync(fabric.AsyncDeviceFatal)
 		b.wants(fabric.EventRemoved)
 		b.conn.Close()
@@ -335,7 +335,7 @@ func TestRemovedDeviceIsSilent(t *testing.T) {
 		addr, requests, _ := b.listen()
 		a.connect(fabric.ConnectParams{Remote: addr})
 		r := next(t, requests)
-		b.dev.Faults().Remove()
+		nicfault.Of(b.dev).Remove()
 		r.Reject(nil, true)
 		a.quiet()
 	})
@@ -345,12 +345,12 @@ func second[T any](_ T, err error) error { return err }
 
 func TestLostHandshakeMessages(t *testing.T) {
 	for _, c := range []struct {
-		lose    Message
+		lose    softnic.Message
 		passive bool // it is the passive end's message
 		a, b    fabric.ConnEventKind
 	}{
-		{MsgReply, true, fabric.EventUnreachable, fabric.EventFailed},
-		{MsgReady, false, fabric.EventEstablished, fabric.EventFailed},
+		{softnic.MsgReply, true, fabric.EventUnreachable, fabric.EventFailed},
+		{softnic.MsgReady, false, fabric.EventEstablished, fabric.EventFailed},
 	} {
 		bubble(t, func(t *testing.T) {
 			f := New()
@@ -359,7 +359,7 @@ func TestLostHandshakeMessages(t *testing.T) {
 			if c.passive {
 				loser = b
 			}
-			loser.dev.Faults().Lose(c.lose, 1)
+			nicfault.Of(loser.dev).Lose(c.lose, 1)
 			addr, requests, _ := b.listen()
 			a.connect(fabric.ConnectParams{Remote: addr})
 			b.accept(next(t, requests), fabric.AcceptParams{})
@@ -372,15 +372,15 @@ func TestLostHandshakeMessages(t *testing.T) {
 			b.wants(c.b)
 		})
 	}
-	for _, m := range []Message{MsgRequest, MsgReject} {
+	for _, m := range []softnic.Message{softnic.MsgRequest, softnic.MsgReject} {
 		bubble(t, func(t *testing.T) {
 			f := New()
 			a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
-			a.dev.Faults().Lose(MsgRequest, btoi(m == MsgRequest))
-			b.dev.Faults().Lose(MsgReject, btoi(m == MsgReject))
+			nicfault.Of(a.dev).Lose(softnic.MsgRequest, btoi(m == softnic.MsgRequest))
+			nicfault.Of(b.dev).Lose(softnic.MsgReject, btoi(m == softnic.MsgReject))
 			addr, requests, _ := b.listen()
 			a.connect(fabric.ConnectParams{Remote: addr})
-			if m == MsgReject {
+			if m == softnic.MsgReject {
 				assert.NilError(t, next(t, requests).Reject(nil, true))
 			}
 			a.quiet()
@@ -397,7 +397,7 @@ func TestLoseSome(t *testing.T) {
 		f := New()
 		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
 		addr, requests, _ := b.listen()
-		a.dev.Faults().Lose(MsgRequest, 2)
+		nicfault.Of(a.dev).Lose(softnic.MsgRequest, 2)
 		for range 2 {
 			a.connect(fabric.ConnectParams{Remote: addr})
 			a.wants(fabric.EventUnreachable)
@@ -412,7 +412,7 @@ func TestFirstMessageStandsForTheLostReady(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := New()
 		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
-		a.dev.Faults().Lose(MsgReady, 1)
+		nicfault.Of(a.dev).Lose(softnic.MsgReady, 1)
 		addr, requests, _ := b.listen()
 		a.connect(fabric.ConnectParams{Remote: addr})
 		b.accept(next(t, requests), fabric.AcceptParams{})
@@ -427,7 +427,7 @@ func TestFirstMessageStandsForTheLostReady(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := New()
 		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
-		a.dev.Faults().Lose(MsgReady, 1)
+		nicfault.Of(a.dev).Lose(softnic.MsgReady, 1)
 		addr, requests, _ := b.listen()
 		a.connect(fabric.ConnectParams{Remote: addr})
 		b.accept(next(t, requests), fabric.AcceptParams{})
@@ -448,7 +448,7 @@ func btoi(b bool) int {
 func TestLostDisconnect(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t, endOptions{})
-		a.dev.Faults().Lose(MsgDisconnect, 1)
+		nicfault.Of(a.dev).Lose(softnic.MsgDisconnect, 1)
 		assert.NilError(t, a.conn.Disconnect())
 		assert.NilError(t, a.conn.Disconnect())
 		b.quiet()
@@ -466,16 +466,16 @@ func TestExhaust(t *testing.T) {
 		r := next(t, requests)
 		d := b.dev
 		for res, make := range map[softnic.Resource]func() error{
-			PDs:       func() error { return second(d.AllocPD()) },
-			MRs:       func() error { return second(b.pd.RegMR(b.mem, 0)) },
-			MWs:       func() error { return second(b.pd.AllocMW()) },
-			CQs:       func() error { return second(d.CreateCQ(1)) },
-			SRQs:      func() error { return second(b.pd.CreateSRQ(1, 1)) },
-			QPs:       func() error { return second(d.CreateQP(b.init)) },
-			Listeners: func() error { return second(d.Listen(0, nil, func(fabric.Request) {})) },
-			Conns:     func() error { return second(r.Accept(b.qp, fabric.AcceptParams{}, b.on)) },
+			softnic.PDs:       func() error { return second(d.AllocPD()) },
+			softnic.MRs:       func() error { return second(b.pd.RegMR(b.mem, 0)) },
+			softnic.MWs:       func() error { return second(b.pd.AllocMW()) },
+			softnic.CQs:       func() error { return second(d.CreateCQ(1)) },
+			softnic.SRQs:      func() error { return second(b.pd.CreateSRQ(1, 1)) },
+			softnic.QPs:       func() error { return second(d.CreateQP(b.init)) },
+			softnic.Listeners: func() error { return second(d.Listen(0, nil, func(fabric.Request) {})) },
+			softnic.Conns:     func() error { return second(r.Accept(b.qp, fabric.AcceptParams{}, b.on)) },
 		} {
-			d.Faults().Exhaust(res, 1)
+			nicfault.Of(d).Exhaust(res, 1)
 			assert.ErrorIs(t, make(), fabric.ErrResources, "resource %d", res)
 		}
 		b.accept(r, fabric.AcceptParams{}) // the request was still there
@@ -490,10 +490,10 @@ func TestReport(t *testing.T) {
 		a, b := pair(t, endOptions{srq: 2})
 		for _, ev := range []fabric.AsyncEvent{
 			{Kind: fabric.AsyncCQError, CQ: a.cq}, {Kind: fabric.AsyncQPFatal, QP: a.qp},
-			{Kind: fabric.AsyncSRQError, SRQ: a.srq()},
+			{Kind: fabric.AsyncSRQError, SRQ: a.init.SRQ},
 		} {
 			for range 2 {
-				a.dev.Faults().Report(ev)
+				nicfault.Of(a.dev).Report(ev)
 				assert.Equal(t, a.wantsAsync(ev.Kind), ev)
 				a.quiet()
 				b.quiet()
@@ -501,7 +501,7 @@ func TestReport(t *testing.T) {
 		}
 		for _, by := range []*end{a, b} {
 			for _, kind := range []fabric.AsyncKind{fabric.AsyncPortError, fabric.AsyncPortActive} {
-				by.dev.Faults().Report(fabric.AsyncEvent{Kind: kind})
+				nicfault.Of(by.dev).Report(fabric.AsyncEvent{Kind: kind})
 				a.wantsAsync(kind)
 				b.wantsAsync(kind)
 			}
@@ -512,10 +512,10 @@ func TestReport(t *testing.T) {
 func TestForcedOverrun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, b := pair(t, endOptions{})
-		b.dev.Faults().Overrun(b.cq)
+		nicfault.Of(b.dev).Overrun(b.cq)
 		b.wantsAsync(fabric.AsyncCQError)
 		b.wantsAsync(fabric.AsyncQPFatal)
-		b.dev.Faults().Report(fabric.AsyncEvent{Kind: fabric.AsyncPortError})
+		nicfault.Of(b.dev).Report(fabric.AsyncEvent{Kind: fabric.AsyncPortError})
 		b.wantsAsync(fabric.AsyncPortError)
 	})
 }

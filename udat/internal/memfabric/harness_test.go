@@ -12,7 +12,6 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/udat/internal/fabric"
-	"github.com/godat/godat/udat/internal/softnic"
 )
 
 // bound is how long a test waits for something that must happen. In virtual time the wait costs
@@ -130,8 +129,6 @@ func closeAfter(t *testing.T, c closer) {
 }
 
 func (e *end) on(ev fabric.ConnEvent) { e.events <- ev }
-
-func (e *end) srq() fabric.SRQ { return e.qp.(*softnic.QP).SRQ() }
 
 // listen returns the requests that come to a free port.
 func (e *end) listen() (netip.AddrPort, chan fabric.Request, fabric.Listener) {
@@ -260,7 +257,7 @@ func (e *end) recv(id uint64, sges ...fabric.SGE) {
 	e.t.Helper()
 	wrs := []fabric.RecvWR{{ID: id, NumSGE: uint32(len(sges))}}
 	var err error
-	if s := e.qp.(*softnic.QP).SRQ(); s != nil {
+	if s := e.init.SRQ; s != nil {
 		_, err = s.PostRecv(wrs, sges)
 	} else {
 		_, err = e.qp.PostRecv(wrs, sges)

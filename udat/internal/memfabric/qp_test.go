@@ -126,31 +126,6 @@ func TestBadPostsNameTheArgument(t *testing.T) {
 	})
 }
 
-// TestQueuesRunOn: the counters of a send queue pass a multiple of 2^32 while every slot is in use.
-func TestQueuesRunOn(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		a, b := pair(t, endOptions{qp: fabric.QPInit{MaxSend: 3}}) // no power of two
-		q := a.qp.(*softnic.QP).Sends()
-		const start = 1<<33 - 9
-		q.StartAt(start)
-		fill(a.mem, 1)
-		for id := uint64(0); id < 30; id += 3 {
-			for i := range uint64(3) {
-				a.send(id+i, a.at(int(id+i)*8, 8))
-			}
-			n, err := a.qp.PostSend([]fabric.SendWR{{}}, nil)
-			assert.ErrorIs(t, err, fabric.ErrQueueFull)
-			assert.Equal(t, n, 0)
-			for i := range uint64(3) {
-				b.recv(id+i, b.at(int(id+i)*8, 8))
-				a.completion(id+i, fabric.StatusSuccess)
-				b.completion(id+i, fabric.StatusSuccess)
-			}
-		}
-		assert.DeepEqual(t, b.mem[:240], a.mem[:240])
-	})
-}
-
 // TestLengthBeyond32Bits: the length of a message, the sum of its segments, may need more than 32
 // bits.
 func TestLengthBeyond32Bits(t *testing.T) {
@@ -178,7 +153,7 @@ func TestNumbersComeRound(t *testing.T) {
 		f := New()
 		e := newEnd(t, f, endOptions{})
 		for range 3 {
-			f.Number(softnic.MaxQPN - 1)
+			f.NextQPN = softnic.MaxQPN - 1
 			var old []fabric.QP
 			// e has the first.
 			for _, want := range []uint32{softnic.MaxQPN - 1, softnic.MaxQPN, softnic.FirstQPN + 1, softnic.FirstQPN + 2} {

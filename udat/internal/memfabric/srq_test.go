@@ -23,14 +23,14 @@ func TestSRQServesSeveralQueuePairs(t *testing.T) {
 		for id := range uint64(3) {
 			b.recv(id, b.at(int(id)*8, 8))
 		}
-		assert.Equal(t, b.srq().Available(), 3)
+		assert.Equal(t, b.init.SRQ.Available(), 3)
 		a1.send(11, a1.at(0, 8))
 		wc := b.completions(1)[0]
 		assert.Equal(t, wc.ID, uint64(0))
 		assert.Equal(t, wc.QPNum, first.Num())
 		a2.send(12, a2.at(0, 8))
 		b.completion(1, fabric.StatusSuccess)
-		assert.Equal(t, b.srq().Available(), 1)
+		assert.Equal(t, b.init.SRQ.Available(), 1)
 		// A queue pair in error leaves the receives to the other queue pair.
 		assert.NilError(t, first.SetError())
 		assert.Equal(t, b.wantsAsync(fabric.AsyncQPLastWQE).QP, first)
@@ -43,7 +43,7 @@ func TestSRQServesSeveralQueuePairs(t *testing.T) {
 		b.quiet()
 		b.recv(3)
 		b.completion(3, fabric.StatusSuccess)
-		assert.ErrorIs(t, b.srq().Close(), fabric.ErrInUse)
+		assert.ErrorIs(t, b.init.SRQ.Close(), fabric.ErrInUse)
 	})
 }
 
@@ -52,7 +52,7 @@ func TestSRQLimit(t *testing.T) {
 		f := New()
 		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{srq: 4})
 		join(t, a, b)
-		s := b.srq()
+		s := b.init.SRQ
 		assert.ErrorContains(t, s.SetLimit(5), "limit 5")
 		assert.NilError(t, s.SetLimit(0))
 		for id := range uint64(4) {
@@ -79,7 +79,7 @@ func TestSRQResizeKeepsWhatIsQueued(t *testing.T) {
 		f := New()
 		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{srq: 3})
 		join(t, a, b)
-		s := b.srq()
+		s := b.init.SRQ
 		for id := range uint64(3) {
 			b.recv(id, b.at(int(id), 1))
 		}
@@ -135,14 +135,14 @@ func TestSRQResizeGoneRound(t *testing.T) {
 				send()
 			}
 			for _, depth := range []int{4, 9, 6, 5, 8, 4} {
-				for b.srq().Available() < min(depth, 4) {
+				for b.init.SRQ.Available() < min(depth, 4) {
 					post()
 				}
-				assert.NilError(t, b.srq().Resize(depth))
-				for b.srq().Available() < depth {
+				assert.NilError(t, b.init.SRQ.Resize(depth))
+				for b.init.SRQ.Available() < depth {
 					post()
 				}
-				for b.srq().Available() > 3 {
+				for b.init.SRQ.Available() > 3 {
 					send()
 				}
 			}
@@ -195,7 +195,7 @@ func TestSetErrorWaitsForTheMessageUnderWay(t *testing.T) {
 		join(t, a, b)
 		b.recv(1, b.at(0, size))
 		a.send(2, a.at(0, size))
-		for b.srq().Available() > 0 {
+		for b.init.SRQ.Available() > 0 {
 			runtime.Gosched()
 		}
 		assert.NilError(t, b.qp.SetError())

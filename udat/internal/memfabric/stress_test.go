@@ -13,6 +13,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/softnic/nicfault"
 )
 
 // noGoroutinesLeft fails the test if it ends with more goroutines than it began with.
@@ -132,7 +133,8 @@ func TestCloseInMidTransfer(t *testing.T) {
 			}
 			closes := []func(){
 				func() { a.conn.Close() }, func() { b.conn.Disconnect() }, func() { a.qp.Close() }, func() { b.qp.Close() },
-				func() { a.mr.Close() }, func() { b.mr.Close() }, func() { b.dev.Faults().Remove() }, func() { a.qp.SetError() },
+				func() { a.mr.Close() }, func() { b.mr.Close() }, func() { nicfault.Of(b.dev).Remove() },
+				func() { a.qp.SetError() },
 			}
 			wg.Go(closes[i%len(closes)])
 			wg.Go(closes[(i*3+1)%len(closes)])
@@ -208,8 +210,12 @@ func TestConnectCycles(t *testing.T) {
 		assert.NilError(t, a.qp.Close())
 		assert.NilError(t, b.qp.Close())
 	}
-	assert.Equal(t, f.Numbers()+len(a.dev.QPs())+len(b.dev.QPs()), 0)
-	assert.Equal(t, a.dev.Connections()+b.dev.Connections(), 0)
+	f.Mu.Lock()
+	defer f.Mu.Unlock()
+	assert.Equal(t, len(f.QPNs), 0)
+	for _, d := range []*Device{a.dev, b.dev} {
+		assert.Equal(t, len(d.Conns)+len(d.Requests), 0)
+	}
 }
 
 func TestDataPathDoesNotAllocate(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/softnic/nicfault"
 )
 
 func (e *end) window() fabric.MW {
@@ -183,7 +184,7 @@ func TestBindThatIsNeverExecuted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, b := pair(t, endOptions{})
 		w := b.window()
-		b.dev.Faults().Delay(time.Hour)
+		nicfault.Of(b.dev).Delay(time.Hour)
 		b.bind(1, w, 0, 8, fabric.RemoteWrite)
 		assert.NilError(t, b.qp.Close())
 		assert.Equal(t, w.RKey(), uint32(0))

@@ -57,7 +57,7 @@ func (e *engine) step(l *link) {
 		if !done {
 			return
 		}
-		if l.try.placed || l.try.sent {
+		if l.try.sent {
 			l.try = try{}
 		}
 		q.Complete(s, st)
@@ -69,13 +69,13 @@ func (e *engine) step(l *link) {
 // has to wait.
 func (e *engine) execute(l *link, s *softnic.Slot) (st fabric.Status, done bool) {
 	if !l.try.sent {
-		if !s.Due.IsZero() && l.delay(s) {
+		if l.qp.Holds(l.qp.Sends().Head()) {
 			if softnic.Sinks(s.WR.Opcode) {
 				l.qp.GatherAhead()
 			}
 			return st, false
 		}
-		if st, hit := l.dev.Device.Faults.FailsNow(); hit {
+		if st, fails := l.dev.Started(); fails {
 			return st, true
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/godat/godat/udat/internal/fabric"
 	"github.com/godat/godat/udat/internal/softnic"
+	"github.com/godat/godat/udat/internal/softnic/nicfault"
 )
 
 // One goroutine serves all queue pairs of a device: a queue pair that waits must not delay another
@@ -23,9 +24,9 @@ func TestAWaitHoldsUpNoOtherQueuePair(t *testing.T) {
 		b.renew()
 		join(t, a, b)
 		second := a.qp
-		a.dev.Faults().Delay(time.Minute)
+		nicfault.Of(a.dev).Delay(time.Minute)
 		a.remote(2, fabric.OpWrite, b.at(0, 0), a.at(0, 8))
-		a.dev.Faults().Delay(0)
+		nicfault.Of(a.dev).Delay(0)
 		a.renew()
 		b.renew()
 		join(t, a, b)
@@ -154,7 +155,7 @@ func TestALongWriteEndsWithItsTarget(t *testing.T) {
 	join(t, a, b)
 	fill(a.mem, 1)
 	was := slices.Clone(b.mem)
-	a.dev.Faults().FailOp(4, fabric.StatusGeneral) // the fourth request is the one after the three
+	nicfault.Of(a.dev).FailOp(4, fabric.StatusGeneral) // the fourth request is the one after the three
 	first()
 	a.remote(1, fabric.OpWrite, b.at(0, 0), a.at(0, 3*turn))
 	second()
@@ -189,7 +190,7 @@ func TestCloseOfAQueuePairThatWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, _ := pair(t, endOptions{})
 		a.send(1) // meets no receive
-		a.dev.Faults().Delay(time.Hour)
+		nicfault.Of(a.dev).Delay(time.Hour)
 		a.send(2)
 		start := time.Now()
 		assert.NilError(t, a.qp.Close())

@@ -15,14 +15,11 @@ type link struct {
 	dev     *Device
 	peer    atomic.Pointer[link]   // the other end; set before the queue pair is connected, and never changed
 	queued  atomic.Bool            // the link is in the engine's list
-	cut     atomic.Bool            // Faults.Drop has cut the link: no message passes
 	awaited atomic.Pointer[func()] // called when the first message arrives, which shows that the peer is ready
 
 	// Used by the engine only.
-	try      try
-	timer    *time.Timer
-	readDone []time.Time // a ring as long as the read depth: when the delays of the latest reads end
-	reads    int
+	try   try
+	timer *time.Timer
 }
 
 // readyList holds the links of a device that have work for its engine, oldest first.
@@ -126,15 +123,13 @@ func (l *link) drain(in *softnic.Inbound) {
 func (l *link) heard() {
 	if ready := l.awaited.Load(); ready != nil {
 		l.awaited.Store(nil)
-		l.dev.Events.Add(0, *ready)
+		l.dev.Events.Add(*ready)
 	}
 }
 
-// A call of answers reports whether l can serve requests of its peer. It returns false if a fault
-// loses the messages between l and the peer.
+// A call of answers reports whether l can serve requests of its peer.
 func (l *link) answers(peer *link) bool {
-	return l.qp.Connected() && !l.cut.Load() && !peer.cut.Load() &&
-		!l.dev.faults.silent() && !peer.dev.faults.silent()
+	return l.qp.Connected() && (l.dev.Hook == nil || l.dev.Hook.Reaches(l.qp, peer.qp))
 }
 
 // ackTimeout is the time between two tries of a message that was not answered. rnrTimer is the time
@@ -155,7 +150,6 @@ const unfinished = noAnswer + 1
 
 // try is the progress of the oldest request, if that request has to wait.
 type try struct {
-	placed    bool   // counted in reads and readDone
 	sent      bool   // the request has been tried, and waits for the peer or for its turn
 	moved     uint64 // bytes of the request that have been moved
 	lost, rnr patience

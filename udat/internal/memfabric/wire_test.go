@@ -9,6 +9,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/softnic/nicfault"
 )
 
 // region registers more memory of the end, in the domain dom.
@@ -231,21 +232,21 @@ func TestRetriesAreOfOneMessage(t *testing.T) {
 			b.completion(id, fabric.StatusSuccess)
 		}
 		for id := range uint64(8) {
-			b.dev.Faults().Kill()
+			nicfault.Of(b.dev).Kill()
 			b.recv(id)
 			a.send(id)
 			time.Sleep(2*ackTimeout + ackTimeout/2)
-			b.dev.Faults().Revive()
+			nicfault.Of(b.dev).Revive()
 			a.completion(id, fabric.StatusSuccess)
 			b.completion(id, fabric.StatusSuccess)
 		}
 		// The retries for the two causes are counted separately too.
 		a.send(1)
 		time.Sleep(2*rnrTimer + rnrTimer/2)
-		b.dev.Faults().Kill()
+		nicfault.Of(b.dev).Kill()
 		b.recv(1)
 		time.Sleep(2*ackTimeout + ackTimeout/2)
-		b.dev.Faults().Revive()
+		nicfault.Of(b.dev).Revive()
 		a.completion(1, fabric.StatusSuccess)
 		b.completion(1, fabric.StatusSuccess)
 	})

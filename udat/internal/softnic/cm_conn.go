@@ -71,7 +71,7 @@ func (c *Conn) claim(op string, d *Device, fq fabric.QP, private []byte, most in
 		return err
 	}
 	c.QP, c.dev, c.on, c.claims = q, d, on, true
-	d.conns[c] = struct{}{}
+	d.Conns[c] = struct{}{}
 	return nil
 }
 
@@ -79,7 +79,7 @@ func (c *Conn) claim(op string, d *Device, fq fabric.QP, private []byte, most in
 // Adapter.Mu is held.
 func (c *Conn) Drop() {
 	c.End(Forgotten)
-	delete(c.dev.conns, c)
+	delete(c.dev.Conns, c)
 	c.dev.drop(Conns)
 }
 
@@ -106,7 +106,7 @@ func (c *Conn) Settle() {
 // Tell queues an event for the handler. The caller must have changed the state before. The event is
 // dropped if the connection is closed before the handler is called. Adapter.Mu is held.
 func (c *Conn) Tell(ev fabric.ConnEvent) {
-	c.dev.Events.Add(0, func() {
+	c.dev.Events.Add(func() {
 		c.dev.HW.Mu.Lock()
 		gone := c.State == Forgotten
 		c.dev.HW.Mu.Unlock()
@@ -257,8 +257,8 @@ type Request struct {
 }
 
 // Arrive calls the listener's handler with self, the transport's request that embeds r. If the
-// listener or the device is closed, or the device has been removed, Arrive rejects the request
-// instead. The dispatcher calls Arrive.
+// listener or the device is closed, Arrive rejects the request instead. The dispatcher calls
+// Arrive.
 func (r *Request) Arrive(self fabric.Request) {
 	l := r.Lis
 	d := l.dev
@@ -268,7 +268,7 @@ func (r *Request) Arrive(self fabric.Request) {
 		r.Refuse(nil, false)
 		return
 	}
-	d.requests[r] = struct{}{}
+	d.Requests[r] = struct{}{}
 	d.HW.Mu.Unlock()
 	l.on(self)
 }
@@ -289,14 +289,14 @@ func (r *Request) pending(op string) error {
 // Answered is called when the request has its answer, and records this. Adapter.Mu is held.
 func (r *Request) Answered() {
 	r.answered = true
-	delete(r.Lis.dev.requests, r)
+	delete(r.Lis.dev.Requests, r)
 }
 
 // Remains undoes Answered. The transport calls it if it could not send the answer. Adapter.Mu is
 // held.
 func (r *Request) Remains() {
 	r.answered = false
-	r.Lis.dev.requests[r] = struct{}{}
+	r.Lis.dev.Requests[r] = struct{}{}
 }
 
 // Reject rejects the request.
@@ -338,16 +338,16 @@ func (r *Request) Take(c *Conn, q fabric.QP, p fabric.AcceptParams, on func(fabr
 type Listener struct {
 	At     netip.AddrPort
 	Accept fabric.Filter
+	Ended  func() // called when the listener ends
 
 	dev    *Device
 	on     func(fabric.Request)
-	ended  func()
 	closed bool // guarded by Adapter.Mu
 }
 
 // Listen makes l a listener of the device. It calls bind, which must begin to listen and set l.At.
-// When the listener ends, by Close or because the device is removed, onEnd is called. Adapter.Mu is
-// not held during the calls of bind and onEnd.
+// When the listener ends, onEnd is called. Adapter.Mu is not held during the calls of bind and
+// onEnd.
 func (d *Device) Listen(l *Listener, on func(fabric.Request), bind func() error, onEnd func()) error {
 	const op = "listen"
 	if on == nil {
@@ -356,14 +356,14 @@ func (d *Device) Listen(l *Listener, on func(fabric.Request), bind func() error,
 	if err := d.admit(op, Listeners); err != nil {
 		return err
 	}
-	l.dev, l.on, l.ended = d, on, onEnd // before bind, after which a request may come at once
+	l.dev, l.on, l.Ended = d, on, onEnd // before bind, after which a request may come at once
 	if err := bind(); err != nil {
 		d.release(Listeners)
 		return Failed(op, err)
 	}
 	d.HW.Mu.Lock()
 	defer d.HW.Mu.Unlock()
-	d.listeners[l] = struct{}{}
+	d.Listeners[l] = struct{}{}
 	return nil
 }
 
@@ -377,9 +377,9 @@ func (l *Listener) Close() error {
 		return Failed("close listener", fabric.ErrClosed)
 	}
 	l.closed = true
-	delete(d.listeners, l)
+	delete(d.Listeners, l)
 	d.drop(Listeners)
 	d.HW.Mu.Unlock()
-	l.ended()
+	l.Ended()
 	return nil
 }

@@ -199,7 +199,7 @@ func (c *CQ) push(wc *fabric.WC, solicited bool) {
 	}
 	if c.n == len(c.ring) && !c.grow() {
 		c.mu.Unlock()
-		c.fail()
+		c.Overrun()
 		return
 	}
 	i := c.head + c.n
@@ -224,9 +224,9 @@ func (c *CQ) notify() {
 	}
 }
 
-// fail puts the queue into the state after an overrun: it accepts no more completions, and its
+// Overrun puts the queue into the state after an overrun: it accepts no more completions, and its
 // queue pairs fail.
-func (c *CQ) fail() {
+func (c *CQ) Overrun() {
 	c.mu.Lock()
 	if c.overrun || c.dead {
 		c.mu.Unlock()

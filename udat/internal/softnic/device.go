@@ -42,10 +42,10 @@ type Adapter struct {
 
 	Atomics sync.Mutex // makes RDMA atomics atomic among all queue pairs
 
-	Mu      sync.Mutex // guards the fields below, those of Device that say so, and the state of connections
-	opened  []Opening  // oldest first
-	qpns    map[uint32]struct{}
-	nextQPN uint32
+	Mu      sync.Mutex          // guards the fields below, those of Device that say so, and the state of connections
+	opened  []Opening           // oldest first
+	QPNs    map[uint32]struct{} // the numbers in use
+	NextQPN uint32
 }
 
 // Opening is one opening of the adapter's device.
@@ -57,7 +57,7 @@ type Device struct {
 	HW     *Adapter
 	Opts   fabric.Options
 	async  func(fabric.AsyncEvent)
-	Faults Faults
+	Hook   *Hook // nil in a program
 	Events Dispatcher
 	link   func(*QP) Link
 	self   Opening
@@ -66,14 +66,14 @@ type Device struct {
 	closed    bool
 	count     [numResources]int
 	qps       map[*QP]struct{}
-	conns     map[*Conn]struct{}
-	listeners map[*Listener]struct{}
-	requests  map[*Request]struct{} // delivered and not answered
+	Conns     map[*Conn]struct{}
+	Listeners map[*Listener]struct{}
+	Requests  map[*Request]struct{} // delivered and not answered
 }
 
 // Init initializes the adapter with the attributes attr.
 func (a *Adapter) Init(attr fabric.Attr) {
-	a.Attr, a.qpns, a.nextQPN = attr, make(map[uint32]struct{}), FirstQPN
+	a.Attr, a.QPNs, a.NextQPN = attr, make(map[uint32]struct{}), FirstQPN
 	a.keys.init()
 }
 
@@ -95,14 +95,10 @@ func (d *Device) limit(r Resource) int {
 	return [numResources]int{a.MaxPD, a.MaxMR, a.MaxMW, a.MaxCQ, a.MaxSRQ, a.MaxQP, 1 << 16, a.MaxQP}[r]
 }
 
-// Usable returns an error if the device is closed or removed, so that no object can be created.
-// Adapter.Mu is held.
+// Usable returns an error if the device is closed. Adapter.Mu is held.
 func (d *Device) Usable(op string) error {
-	switch {
-	case d.closed:
+	if d.closed {
 		return Failed(op, fabric.ErrClosed)
-	case d.Faults.removed.Load():
-		return Failed(op, fabric.ErrDeviceRemoved)
 	}
 	return nil
 }
@@ -113,12 +109,14 @@ func (d *Device) take(op string, r Resource) error {
 	if err := d.Usable(op); err != nil {
 		return err
 	}
+	if h := d.Hook; h != nil {
+		if err := h.Create(r); err != nil {
+			return Failed(op, err)
+		}
+	}
 	switch {
 	case d.limit(r) == 0:
 		return Failed(op, fabric.ErrNotSupported)
-	case d.Faults.exhaust[r] > 0:
-		d.Faults.exhaust[r]--
-		return Failed(op, fabric.ErrResources)
 	case d.count[r] >= d.limit(r):
 		return fmt.Errorf("%s: the device has %d: %w", op, d.limit(r), fabric.ErrResources)
 	}
@@ -182,8 +180,30 @@ func (d *Device) release(r Resource, parents ...*object) {
 // Report queues an asynchronous event for the handler.
 func (d *Device) Report(ev fabric.AsyncEvent) {
 	if d.async != nil {
-		d.Events.Add(0, func() { d.async(ev) })
+		d.Events.Add(func() { d.async(ev) })
 	}
+}
+
+// NIC returns d, for packages that have only a device of a transport.
+func (d *Device) NIC() *Device { return d }
+
+// mayPost returns an error if the hook refuses a post.
+func (d *Device) mayPost(op string) error {
+	if d.Hook != nil {
+		if err := d.Hook.Post(); err != nil {
+			return Failed(op, err)
+		}
+	}
+	return nil
+}
+
+// Started is called for each request that the transport starts. If the hook makes the request fail,
+// it returns the status of its completion and true.
+func (d *Device) Started() (st fabric.Status, fails bool) {
+	if d.Hook != nil {
+		st = d.Hook.Start()
+	}
+	return st, st != fabric.StatusSuccess
 }
 
 // Attr returns the limits and abilities of a software device. The transport then changes the limits

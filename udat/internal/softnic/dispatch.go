@@ -1,9 +1,6 @@
 package softnic
 
-import (
-	"sync"
-	"time"
-)
+import "sync"
 
 // Dispatcher runs queued functions one at a time, in order, in one goroutine. Its queue needs no
 // limit, because an object of the device has only a few events in its life.
@@ -16,8 +13,7 @@ type Dispatcher struct {
 }
 
 type event struct {
-	due     time.Time // zero: at once
-	message bool      // run handles a message of another device, which may wait for the answer
+	message bool // run handles a message of another device, which may wait for the answer
 	run     func()
 }
 
@@ -44,19 +40,13 @@ func (q *Dispatcher) turnAway() {
 	}
 }
 
-// Add queues the function f. The dispatcher calls f after all functions that were queued earlier,
-// and not before delay has passed.
-func (q *Dispatcher) Add(delay time.Duration, f func()) { q.put(delay, event{run: f}) }
+// Add queues the function f. The dispatcher calls f after all functions that were queued earlier.
+func (q *Dispatcher) Add(f func()) { q.put(event{run: f}) }
 
 // AddMessage is like Add, for a function that handles a message of another device.
-func (q *Dispatcher) AddMessage(delay time.Duration, f func()) {
-	q.put(delay, event{run: f, message: true})
-}
+func (q *Dispatcher) AddMessage(f func()) { q.put(event{run: f, message: true}) }
 
-func (q *Dispatcher) put(delay time.Duration, e event) {
-	if delay > 0 {
-		e.due = time.Now().Add(delay)
-	}
+func (q *Dispatcher) put(e event) {
 	q.mu.Lock()
 	q.queue = append(q.queue, e)
 	q.mu.Unlock()
@@ -92,15 +82,6 @@ func (q *Dispatcher) loop() {
 			case <-q.bell:
 			}
 			continue
-		}
-		if !e.due.IsZero() {
-			t := time.NewTimer(time.Until(e.due))
-			select {
-			case <-q.quit:
-				t.Stop()
-				return
-			case <-t.C:
-			}
 		}
 		e.run()
 	}

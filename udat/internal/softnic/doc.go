@@ -1,6 +1,6 @@
 // Package softnic implements a NIC in software, without a transport: protection domains, keys,
-// regions, windows, queues, shared receive queues, completions, flush, connections, and faults for
-// tests.
+// regions, windows, queues, shared receive queues, completions, flush and connections.
+// Package nicfault injects faults.
 //
 // Packages memfabric and tcpfabric are the transports: they move requests and payload between two
 // devices. A transport embeds [Adapter] and [Device], and makes a [Link] for each queue pair. The

@@ -9,6 +9,10 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
+// NewHook makes the hook of each device that is opened. Package nicfault sets it; in a program it
+// is nil.
+var NewHook func(*Device) *Hook
+
 // Open initializes d as one opening of the adapter hw. The function newLink makes the link of each
 // queue pair. The list that Openings returns contains self, which stands for d.
 func (d *Device) Open(hw *Adapter, newLink func(*QP) Link, self Opening, opts fabric.Options,
@@ -20,9 +24,11 @@ func (d *Device) Open(hw *Adapter, newLink func(*QP) Link, self Opening, opts fa
 		return Invalid("open", "retry counts %d and %d must be 0 to 7", opts.RNRRetry, opts.Retry)
 	}
 	d.HW, d.link, d.self, d.Opts, d.async = hw, newLink, self, opts, async
-	d.qps, d.conns = make(map[*QP]struct{}), make(map[*Conn]struct{})
-	d.listeners, d.requests = make(map[*Listener]struct{}), make(map[*Request]struct{})
-	d.Faults.dev = d
+	d.qps, d.Conns = make(map[*QP]struct{}), make(map[*Conn]struct{})
+	d.Listeners, d.Requests = make(map[*Listener]struct{}), make(map[*Request]struct{})
+	if NewHook != nil {
+		d.Hook = NewHook(d)
+	}
 	d.Events.start()
 	hw.Mu.Lock()
 	defer hw.Mu.Unlock()
@@ -38,7 +44,7 @@ func (d *Device) Retire() error {
 		return err
 	}
 	d.HW.Mu.Lock()
-	left := slices.Collect(maps.Keys(d.requests))
+	left := slices.Collect(maps.Keys(d.Requests))
 	for _, r := range left {
 		r.Answered()
 	}

@@ -92,14 +92,10 @@ func (q *QP) Gone() bool { return q.is(qpClosed) }
 
 func (q *QP) is(s qpState) bool { return qpState(q.state.Load()) == s }
 
-// usable returns an error if nothing can be posted, because the state s is qpClosed or the device
-// has been removed.
-func (q *QP) usable(op string, s qpState) error {
-	switch {
-	case s == qpClosed:
+// usable returns an error if nothing can be posted, because the state s is qpClosed.
+func usable(op string, s qpState) error {
+	if s == qpClosed {
 		return Failed(op, fabric.ErrClosed)
-	case q.dev.Faults.removed.Load():
-		return Failed(op, fabric.ErrDeviceRemoved)
 	}
 	return nil
 }
@@ -203,6 +199,18 @@ func (q *QP) awaitMessage() {
 	q.In.Lock()
 	q.In.Unlock() //lint:ignore SA2001 nothing is done under the lock: holding it once is the wait
 }
+
+// mayPost returns an error if the hook refuses the post of a request.
+func (q *QP) mayPost(op string) error {
+	err := q.dev.mayPost(op)
+	if err == nil && q.dev.Hook != nil {
+		q.dev.Hook.Request(q)
+	}
+	return err
+}
+
+// Holds reports whether the hook holds request n back, and wakes the link later.
+func (q *QP) Holds(n uint64) bool { return q.dev.Hook != nil && q.dev.Hook.Holds(q, n) }
 
 // Forget removes w from the senders that wait for a receive of the queue pair.
 func (q *QP) Forget(w Waker) { q.rq.forget(w) }

@@ -41,7 +41,7 @@ func (q *QP) postBind(b *binding) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s := qpState(q.state.Load())
-	if err := q.usable(op, s); err != nil {
+	if err := usable(op, s); err != nil {
 		return err
 	}
 	switch {
@@ -49,6 +49,9 @@ func (q *QP) postBind(b *binding) error {
 		return Failed(op+": not connected", fabric.ErrQPState)
 	case q.sq.full():
 		return Failed(op, fabric.ErrQueueFull)
+	}
+	if err := q.mayPost(op); err != nil {
+		return err
 	}
 	t := &q.dev.HW.keys
 	t.mu.Lock()
@@ -63,7 +66,6 @@ func (q *QP) postBind(b *binding) error {
 	slot.WR = fabric.SendWR{ID: b.wr.ID, Flags: b.wr.Flags, Opcode: opBind}
 	slot.SGEs, slot.Length = slot.SGEs[:0], 0
 	slot.bind = b
-	slot.Due = q.dev.Faults.due()
 	q.sq.push()
 	return nil
 }

@@ -83,12 +83,12 @@ func (q *QP) parents() []*object {
 // Adapter.Mu is held.
 func (a *Adapter) newQPN() uint32 {
 	for {
-		n := a.nextQPN
-		if a.nextQPN++; a.nextQPN > MaxQPN {
-			a.nextQPN = FirstQPN
+		n := a.NextQPN
+		if a.NextQPN++; a.NextQPN > MaxQPN {
+			a.NextQPN = FirstQPN
 		}
-		if _, used := a.qpns[n]; !used {
-			a.qpns[n] = struct{}{}
+		if _, used := a.QPNs[n]; !used {
+			a.QPNs[n] = struct{}{}
 			return n
 		}
 	}
@@ -118,7 +118,7 @@ func (q *QP) Close() error {
 	}
 	hw := q.dev.HW
 	hw.Mu.Lock()
-	delete(hw.qpns, q.num)
+	delete(hw.QPNs, q.num)
 	delete(q.dev.qps, q)
 	hw.Mu.Unlock()
 	q.dev.release(QPs, q.parents()...)

@@ -27,15 +27,14 @@ func (q *QP) queueSends(wrs []fabric.SendWR, sges []fabric.SGE) (int, error) {
 		if err == nil {
 			err = q.checkSend(op, wr, length)
 		}
-		if _, hit := q.dev.Faults.post.hit(); hit && err == nil {
-			err = Failed(op, fabric.ErrResources)
+		if err == nil {
+			err = q.mayPost(op)
 		}
 		if err != nil {
 			return i, err
 		}
 		s := q.sq.next()
 		s.WR, s.Length = *wr, length
-		s.Due = q.dev.Faults.due()
 		s.SGEs = append(s.SGEs[:0], list...)
 		if wr.Flags&fabric.Inline != 0 {
 			s.Inline = slices.Grow(s.Inline[:0], q.maxInline) // the slot keeps this memory for later requests
@@ -54,7 +53,7 @@ func (q *QP) queueSends(wrs []fabric.SendWR, sges []fabric.SGE) (int, error) {
 // checkSend returns an error if wr cannot be posted now; mu is held.
 func (q *QP) checkSend(op string, wr *fabric.SendWR, length uint64) error {
 	s := qpState(q.state.Load())
-	if err := q.usable(op, s); err != nil {
+	if err := usable(op, s); err != nil {
 		return err
 	}
 	a := &q.dev.HW.Attr
@@ -110,17 +109,11 @@ func (q *QP) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
 	if q.srq != nil {
 		return 0, Invalid(op, "the queue pair takes its receives from an SRQ")
 	}
-	if err := q.usable(op, qpState(q.state.Load())); err != nil {
+	if err := usable(op, qpState(q.state.Load())); err != nil {
 		return 0, err
 	}
-	for i := range wrs {
-		if _, hit := q.dev.Faults.post.hit(); hit {
-			n, err := q.rq.push(op, wrs[:i], sges)
-			if err == nil {
-				err = Failed(op, fabric.ErrResources)
-			}
-			return n, err
-		}
+	if err := q.dev.mayPost(op); err != nil {
+		return 0, err
 	}
 	n, err := q.rq.push(op, wrs, sges)
 	q.link.Posted()

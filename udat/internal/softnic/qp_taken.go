@@ -59,7 +59,7 @@ func (q *QP) SetTakenLimits(soft, hard int) error {
 	if q.srq == nil {
 		return Invalid(op, "the queue pair has no SRQ")
 	}
-	if err := q.usable(op, qpState(q.state.Load())); err != nil {
+	if err := usable(op, qpState(q.state.Load())); err != nil {
 		return err
 	}
 	q.held.mu.Lock()
@@ -95,9 +95,9 @@ func (q *QP) tellHeld() {
 	}
 }
 
-// takeAhead takes the receives that Faults.TakeAhead asks for; q.In is held.
+// takeAhead takes the receives that the hook asks for; q.In is held.
 func (q *QP) takeAhead() {
-	for q.srq != nil && len(q.held.ahead)-q.held.reserved < int(q.dev.Faults.ahead.Load()) {
+	for h := q.dev.Hook; h != nil && q.srq != nil && len(q.held.ahead)-q.held.reserved < h.Ahead(); {
 		if !q.pullAhead(nil) {
 			return
 		}

@@ -125,9 +125,11 @@ func (p *QP) Receive(in *Inbound, from Waker) fabric.Status {
 	}
 	p.takeAhead()
 	in.taken = true
-	if st, hit := p.dev.Faults.recv.hit(); hit {
-		p.arrived(in, fabric.WC{Status: st})
-		return fabric.StatusRemoteOp
+	if h := p.dev.Hook; h != nil {
+		if st := h.Receive(); st != fabric.StatusSuccess {
+			p.arrived(in, fabric.WC{Status: st})
+			return fabric.StatusRemoteOp
+		}
 	}
 	return fabric.StatusSuccess
 }

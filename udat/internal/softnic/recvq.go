@@ -215,13 +215,10 @@ func (p *pd) CreateSRQ(depth, maxSGE int) (fabric.SRQ, error) {
 }
 
 func (s *srq) usable(op string) error {
-	switch {
-	case s.dead.Load():
+	if s.dead.Load() {
 		return Failed(op, fabric.ErrClosed)
-	case s.pd.dev.Faults.removed.Load():
-		return Failed(op, fabric.ErrDeviceRemoved)
 	}
-	return nil
+	return s.pd.dev.mayPost(op)
 }
 
 func (s *srq) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {

@@ -3,7 +3,6 @@ package softnic
 import (
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/godat/godat/udat/internal/fabric"
 )
@@ -21,8 +20,7 @@ type Slot struct {
 	Length uint64 // bytes of SGEs
 	SGEs   []fabric.SGE
 	Inline []byte
-	Ahead  []byte    // the payload, if GatherAhead has copied it; only the transport uses it
-	Due    time.Time // the time until which Faults.Delay delays the request; zero: no delay
+	Ahead  []byte // the payload, if GatherAhead has copied it; only the transport uses it
 	bind   *binding
 }
 

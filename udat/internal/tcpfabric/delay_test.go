@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/softnic/nicfault"
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 	"gotest.tools/v3/assert"
 )
@@ -17,7 +18,7 @@ func TestDelay(t *testing.T) {
 	i := v.joins(v.listener.Addr())
 	s := v.session()
 	s.expect(fabric.EventEstablished)
-	nic := v.dev.(*Device).NIC()
+	nic := nicfault.Of(v.dev.(*Device))
 	write := fabric.SendWR{Opcode: fabric.OpWrite, RKey: v.mr.RKey(), RemoteAddr: v.at(0)}
 	read := write
 	read.Opcode = fabric.OpRead
@@ -46,7 +47,7 @@ func TestDelayAgain(t *testing.T) {
 	const delay = 20 * time.Millisecond
 	v := newVictim(t)
 	p, s := v.joined()
-	nic := v.dev.(*Device).NIC()
+	nic := nicfault.Of(v.dev.(*Device))
 	nic.Delay(delay)
 	defer nic.Delay(0)
 	for range 2 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/godat/godat/udat/internal/fabric"
 	"github.com/godat/godat/udat/internal/softnic"
+	"github.com/godat/godat/udat/internal/softnic/nicfault"
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 )
 
@@ -87,7 +88,7 @@ func TestNothingAfterFailed(t *testing.T) {
 			wrs := []fabric.SendWR{{Opcode: fabric.OpRead}, c.wr, {Opcode: fabric.OpSend}, {Opcode: fabric.OpRead}}
 			l := linkOf(s.qp.(*softnic.QP))
 			if c.status == fabric.StatusGeneral {
-				v.dev.(*Device).NIC().FailOp(2, c.status)
+				nicfault.Of(v.dev.(*Device)).FailOp(2, c.status)
 			}
 			s.sends(wrs, []uint32{0, c.length, 8, 8}, func() {
 				if c.length > 0 {

@@ -124,7 +124,6 @@ type timers struct {
 	rnr    *time.Timer // bounds the wait for a receive at the peer
 	first  *time.Timer // bounds the wait for the peer's first frame
 	grace  *time.Timer // runs from the peer's end of the stream until lost is set
-	fault  *time.Timer // ends a delay of Faults
 }
 
 // attention is which calls of the program wait for what comes, or poll.

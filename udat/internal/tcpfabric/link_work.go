@@ -186,7 +186,7 @@ func (l *link) shut() {
 	l.tx.loan.drop(l)
 	l.qp.Forget(l)
 	l.uses((*progress).part)
-	for _, t := range []*time.Timer{l.linger, l.rnr, l.first, l.grace, l.fault} {
+	for _, t := range []*time.Timer{l.linger, l.rnr, l.first, l.grace} {
 		if t != nil {
 			t.Stop()
 		}

@@ -31,7 +31,7 @@ func (l *link) sendsNext() bool {
 		return false
 	}
 	s := l.qp.Sends().Slot(l.tx.next)
-	return s.WR.Opcode == fabric.OpSend && (l.tx.begun || s.Due.IsZero() && l.mayBegin(s))
+	return s.WR.Opcode == fabric.OpSend && (l.tx.begun || l.mayBegin(s) && !l.qp.Holds(l.tx.next))
 }
 
 // A call of requestNext puts the next request into the batch, or as much of it as there is room
@@ -43,7 +43,7 @@ func (l *link) requestNext() bool {
 	}
 	s, m := l.qp.Sends().Slot(t.next), t.mark(t.next)
 	if !t.begun {
-		if !l.mayBegin(s) || !s.Due.IsZero() && l.delay(s.Due) {
+		if !l.mayBegin(s) || l.qp.Holds(t.next) {
 			return false
 		}
 		*m = mark{request: t.next + 1}
@@ -83,25 +83,10 @@ func (l *link) mayBegin(s *softnic.Slot) bool {
 	return !softnic.Sinks(s.WR.Opcode) || out == 0 || under < uint64(out)
 }
 
-// A call of delay reports whether a request that Faults.Delay has delayed must still wait until the
-// time due. If so, it makes a timer run the link at that time.
-func (l *link) delay(due time.Time) bool {
-	wait := time.Until(due)
-	if wait <= 0 {
-		return false
-	}
-	if l.fault == nil {
-		l.fault = time.AfterFunc(wait, l.run)
-	} else {
-		l.fault.Reset(wait)
-	}
-	return true
-}
-
 // A call of local handles a request that needs no message, or that must fail without one. It
 // returns the status of such a request and true. For any other request it returns false.
 func (l *link) local(s *softnic.Slot) (fabric.Status, bool) {
-	if st, hit := l.qp.Device().Faults.FailsNow(); hit {
+	if st, fails := l.qp.Device().Started(); fails {
 		return st, true
 	}
 	if st, local := l.qp.Local(s); local {

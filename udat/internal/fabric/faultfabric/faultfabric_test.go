@@ -14,6 +14,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric/fabrictest"
 	"github.com/godat/godat/udat/internal/fabric/faultfabric"
 	"github.com/godat/godat/udat/internal/memfabric"
+	"github.com/godat/godat/udat/internal/softnic/nicfault"
 	"github.com/godat/godat/udat/internal/verbsfabric"
 )
 
@@ -308,7 +309,7 @@ func TestHandlers(t *testing.T) {
 		late.Stop()
 
 		assert.ErrorIs(t, e.cq[1].Close(), fabric.ErrInUse) // and keeps its name
-		faults := faultfabric.Inner(e.dev).(*memfabric.Device).Faults()
+		faults := nicfault.Of(faultfabric.Inner(e.dev).(*memfabric.Device))
 		faults.Overrun(faultfabric.Inner(e.cq[1]).(fabric.CQ))
 		ev := <-e.async
 		assert.Assert(t, ev.Kind == fabric.AsyncCQError && ev.CQ == e.cq[1], "%v", ev)
