@@ -86,8 +86,10 @@ type adapter struct {
 	*udat.IA
 	key       adapterKey
 	users     int          // guarded by adapters.mu
+	unused    *time.Timer  // calls closeUnused
 	dials     *dispatchers // dispatchers of dialed connections
 	maxRDMA   uint64       // largest number of bytes of one RDMA operation
+	soft      bool         // a device in software: creating and freeing objects blocks no thread
 	immediate bool
 	atomics   bool
 	piece     uint64 // largest number of bytes of one write
@@ -115,6 +117,7 @@ func openAdapter(name string, path Path, keepAlive time.Duration) (*adapter, err
 	key.keepAlive = keepAlive
 	if a := adapters.open[key]; a != nil {
 		a.users++
+		a.unused.Stop()
 		return a, nil
 	}
 	ia, err := udat.Open(name, append(path.options(), udat.WithKeepAlive(keepAlive))...)
@@ -132,9 +135,11 @@ func openAdapter(name string, path Path, keepAlive time.Duration) (*adapter, err
 		piece:     min(largestWrite(attr.VendorName, attr.TransportAttr), attr.MaxRDMASize), buffer: defaultBuffer,
 		reads: min(defaultReads, attr.MaxRDMAReadPerEPIn), queue: attr.MaxEVDQLen}
 	if isTCP(name) {
-		a.buffer = tcpBuffer
+		a.buffer, a.soft = tcpBuffer, true
 	}
-	a.dials = &dispatchers{adapter: a}
+	a.dials = &dispatchers{adapter: a, keeps: a.soft}
+	a.unused = time.AfterFunc(unusedTime, a.closeUnused)
+	a.unused.Stop()
 	if adapters.open == nil {
 		adapters.open = make(map[adapterKey]*adapter)
 	}
@@ -192,10 +197,34 @@ func (a *adapter) use() {
 func (a *adapter) close() {
 	adapters.mu.Lock()
 	defer adapters.mu.Unlock()
-	if a.users--; a.users == 0 {
-		a.forget()
-		a.IA.Close(udat.CloseAbrupt)
+	switch a.users--; {
+	case a.users > 0:
+	case a.soft:
+		a.unused.Reset(unusedTime)
+	default:
+		a.end()
 	}
+}
+
+// unusedTime is how long the device tcp stays open without a user, because a program that dials
+// often would open it each time.
+const unusedTime = 100 * time.Millisecond
+
+// closeUnused closes the device when the timer unused has fired.
+func (a *adapter) closeUnused() {
+	adapters.mu.Lock()
+	defer adapters.mu.Unlock()
+	if a.users == 0 {
+		a.end()
+	}
+}
+
+// end closes the device, once; adapters.mu is held.
+func (a *adapter) end() {
+	a.users = -1
+	a.forget()
+	a.dials.end()
+	a.IA.Close(udat.CloseAbrupt)
 }
 
 // forget removes the adapter from adapters.open, so that openAdapter opens the device again.

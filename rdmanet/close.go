@@ -61,8 +61,8 @@ func (c *Conn) Close() error {
 	if err := c.enter("close"); err != nil {
 		return err
 	}
-	defer c.mu.Unlock()
 	c.closed = true
+	c.pins++ // this call frees the connection, if it can
 	c.drop()
 	c.wakeAll()
 	switch {
@@ -71,15 +71,37 @@ func (c *Conn) Close() error {
 	case c.peerGone && c.out.posted == c.out.appended, c.linger.limit == 0:
 		c.fail(net.ErrClosed)
 	default:
-		c.d.block() // a goroutine must handle the peer's answers
 		c.linger.begin(c.afterFunc(c.linger.limit, func() {
 			c.fail(fmt.Errorf("the peer has not taken what was written within %v", c.linger.limit))
 		}))
 		c.owe(kindClose)
 		c.push()
 		c.awaitClose()
+		if c.linger.running {
+			c.linger.blocks = true
+			c.d.block() // a goroutine must handle the peer's answers
+		}
+	}
+	c.pins--
+	frees := c.releases()
+	c.mu.Unlock()
+	switch {
+	case !frees:
+	case c.pool.adapter.soft && isFree(&c.rmu) && isFree(&c.wmu):
+		c.freeAfter()
+	default:
+		go c.freeAfter()
 	}
 	return nil
+}
+
+// isFree reports whether nobody holds m.
+func isFree(m *sync.Mutex) bool {
+	free := m.TryLock()
+	if free {
+		m.Unlock()
+	}
+	return free
 }
 
 // awaitClose waits until the peer's device has all bytes or the limits of Close have passed. When
@@ -107,7 +129,7 @@ func (c *Conn) awaitClose() {
 		}
 	}
 	stop = c.afterFunc(min(closePause, most), check)
-	for c.state != stateDead && !over && (c.out.closeAt == 0 || c.out.done < c.out.closeAt) {
+	for c.state == stateLeaving || c.state != stateDead && !over && (c.out.closeAt == 0 || c.out.done < c.out.closeAt) {
 		c.wait(&c.writable)
 	}
 	stop()

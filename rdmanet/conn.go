@@ -125,6 +125,7 @@ func (c *Conn) report(err error) {
 		return
 	}
 	c.ready = nil
+	c.wake(&c.readable)
 	if c.handling {
 		c.isReady = func() { ready(c, err) }
 	} else {
@@ -151,7 +152,9 @@ func (c *Conn) fail(err error) {
 
 // endLinger ends the lingering that Close has begun, and logs how many bytes were lost; mu is held.
 func (c *Conn) endLinger() {
-	c.d.unblock(1)
+	if c.linger.blocks {
+		c.d.unblock(1)
+	}
 	if !c.peerGone {
 		c.linger.lost = c.out.appended - c.out.freed // bytes that perhaps have not reached the peer's memory
 	}
@@ -212,21 +215,31 @@ func (c *Conn) unhold() {
 
 // release frees the connection if it is dead and closed and no call uses it; mu is held.
 func (c *Conn) release() {
+	if c.releases() {
+		go c.freeAfter()
+	}
+}
+
+// releases reports whether the caller must free the connection now; mu is held.
+func (c *Conn) releases() bool {
 	if c.released || !c.closed || c.state != stateDead || c.pins > 0 {
-		return
+		return false
 	}
 	c.released = true
 	c.readEnd.set(&c.mu, time.Time{}, nil)
 	c.writeEnd.set(&c.mu, time.Time{}, nil)
-	go func() {
-		c.rmu.Lock()
-		c.wmu.Lock()
-		freeing <- struct{}{}
-		c.free()
-		<-freeing
-		c.wmu.Unlock()
-		c.rmu.Unlock()
-	}()
+	return true
+}
+
+// freeAfter frees the connection after the Read and the Write that run.
+func (c *Conn) freeAfter() {
+	c.rmu.Lock()
+	c.wmu.Lock()
+	freeing <- struct{}{}
+	c.free()
+	<-freeing
+	c.wmu.Unlock()
+	c.rmu.Unlock()
 }
 
 // pin keeps the connection's memory valid until unpin; mu is held.

@@ -363,23 +363,18 @@ func (d *Dialer) dial(ctx context.Context, cfg config, device string, to netip.A
 	c.remote = cfg.addr(Addr{to})
 	opened := make(chan error, 1)
 	c.ready = func(_ *Conn, err error) { opened <- err }
-	c.d.block() // until the connection is open
-	defer c.d.unblock(1)
 	deadline, _ := ctx.Deadline()
 	timeout := max(time.Until(deadline), time.Millisecond)
 	timeout -= min(timeout/8, time.Second/2) // so that the event with the reason comes before ctx ends
 	early := time.Now().Add(timeout)
 	err = c.ep.Connect(to.Addr(), udat.ConnQual(to.Port()), timeout, c.hello().encode(), udat.QoSBestEffort,
 		udat.ConnectDefault)
-	if err == nil {
-		select {
-		case err = <-opened:
-			if errors.Is(err, syscall.ETIMEDOUT) && !time.Now().Before(early) {
-				<-ctx.Done()
-			}
-		case <-ctx.Done():
-			err = ctx.Err()
+	if err == nil && c.awaitReady(ctx) {
+		if err = <-opened; errors.Is(err, syscall.ETIMEDOUT) && !time.Now().Before(early) {
+			<-ctx.Done()
 		}
+	} else if err == nil {
+		err = ctx.Err()
 	}
 	if err != nil {
 		c.abort(err)
@@ -389,4 +384,19 @@ func (d *Dialer) dial(ctx context.Context, cfg config, device string, to netip.A
 		return nil, err
 	}
 	return c, nil
+}
+
+// awaitReady waits until report has been called, or ctx has ended; then it returns false.
+func (c *Conn) awaitReady(ctx context.Context) bool {
+	defer context.AfterFunc(ctx, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.wake(&c.readable)
+	})()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.ready != nil && ctx.Err() == nil {
+		c.waitYielding(&c.readable, false)
+	}
+	return c.ready == nil
 }

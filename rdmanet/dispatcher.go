@@ -78,8 +78,20 @@ const dispatcherConns = 512
 // dispatchers are the dispatchers of a listener, or of all dialed connections of an adapter.
 type dispatchers struct {
 	adapter *adapter
+	keeps   bool // until the call of end one dispatcher stays without users
 	mu      sync.Mutex
 	list    []*dispatcher
+}
+
+// end frees the dispatcher that has no users.
+func (s *dispatchers) end() {
+	s.mu.Lock()
+	s.keeps = false
+	s.mu.Unlock()
+	for _, d := range s.list {
+		d.users++
+		s.put(d)
+	}
 }
 
 // get returns the oldest dispatcher with room, or a new one if none has room. If forceNew is true
@@ -112,7 +124,7 @@ func (s *dispatchers) put(d *dispatcher) {
 	s.mu.Lock()
 	d.full = false
 	d.users--
-	last := d.users == 0
+	last := d.users == 0 && !(s.keeps && len(s.list) == 1 && !d.over())
 	if last {
 		s.list = slices.DeleteFunc(s.list, func(other *dispatcher) bool { return other == d })
 	}

@@ -340,3 +340,26 @@ func TestFewAtOnce(t *testing.T) {
 	drain(freeing)
 	eventually(t, "the connection is not freed", func() bool { return !dispatched() })
 }
+
+// TestDialsKeepDevice: a program that dials often opens the device tcp and a dispatcher once. They
+// are closed when nothing has used them for unusedTime.
+func TestDialsKeepDevice(t *testing.T) {
+	use := func() (*adapter, *dispatcher) {
+		a, err := openAdapter("tcp:127.0.0.1", Path{}, defaultKeepAlive)
+		assert.NilError(t, err)
+		defer a.close()
+		d, err := a.dials.get(false)
+		assert.NilError(t, err)
+		a.dials.put(d)
+		return a, d
+	}
+	a, d := use()
+	a.unused.Reset(time.Hour)
+	again, same := use()
+	assert.Assert(t, again == a && same == d)
+	until(t, "the device is closed", func() bool {
+		adapters.mu.Lock()
+		defer adapters.mu.Unlock()
+		return adapters.open[a.key] == nil && len(a.dials.list) == 0 && d.over()
+	})
+}

@@ -14,6 +14,7 @@ type linger struct {
 	limit   time.Duration // how long lingering may take; 0: Close discards the rest
 	waits   bool          // Close waits until the connection has ended
 	running bool          // the connection lingers
+	blocks  bool          // Close has called dispatcher.block
 	stop    func() bool   // stops the timer of limit
 	lost    uint64        // bytes that Write has accepted and that have not reached the peer
 	done    chan struct{} // closed when lingering ends

@@ -82,6 +82,9 @@ func (l *Listener) request(r *request) {
 	case !l.ask(r):
 		l.stats.Refused++
 		refusal = encodeRefusal(refusedBusy, "too many connection requests wait")
+	case r.point.adapter.soft && l.workers == 0:
+		l.workers++
+		l.makeAll()
 	default:
 		l.work()
 	}
@@ -95,14 +98,16 @@ func (l *Listener) request(r *request) {
 func (l *Listener) work() {
 	if !l.closed && l.workers < min(acceptWorkers, l.pending.Len()) {
 		l.workers++
-		go l.makeAll()
+		go func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.makeAll()
+		}()
 	}
 }
 
-// makeAll is a worker. It answers pending requests until none may be answered.
+// makeAll is a worker. It answers pending requests until none may be answered; mu is held.
 func (l *Listener) makeAll() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	defer func() { l.workers-- }()
 	for !l.closed {
 		r, m, victim, wait := l.next(len(l.queue), time.Now())

@@ -58,7 +58,9 @@ func (ep *EP) advance(op string, why epCause, ev fabric.ConnEvent) error {
 		ep.enterConnected(t.event, ev)
 	case EPDisconnectPending:
 		ep.apply(op, why, nil)
-		ep.watch(ep.finishDrain)
+		if !ep.finishDrain() {
+			ep.watch(ep.finishDrain)
+		}
 	case epFlushing:
 		ep.flush(why, t.event, ev)
 	}

@@ -2,14 +2,16 @@ package softnic
 
 import "sync"
 
-// Dispatcher runs queued functions one at a time, in order, in one goroutine. Its queue needs no
-// limit, because an object of the device has only a few events in its life.
+// Dispatcher runs queued functions one at a time, in order: in the calls of Attend, or if there is
+// none, in a goroutine. Its queue needs no limit, because an object of the device has only a few
+// events in its life.
 type Dispatcher struct {
-	mu    sync.Mutex
-	queue []event
-	bell  chan struct{}
-	quit  chan struct{}
-	done  chan struct{}
+	mu      sync.Mutex
+	queue   []event
+	attends int       // calls of Attend that will run what is queued; after stop one more
+	running bool      // a goroutine runs what is queued
+	idle    sync.Cond // signals that none does
+	quit    chan struct{}
 }
 
 type event struct {
@@ -17,23 +19,51 @@ type event struct {
 	run     func()
 }
 
-func (q *Dispatcher) start() {
-	q.bell = make(chan struct{}, 1)
-	q.quit = make(chan struct{})
-	q.done = make(chan struct{})
-	go q.loop()
+func (q *Dispatcher) start() { q.quit, q.idle.L = make(chan struct{}), &q.mu }
+
+// Attend calls f, and then runs the functions that were queued meanwhile. The caller holds no lock,
+// and f does not wait.
+func (q *Dispatcher) Attend(f func()) {
+	q.mu.Lock()
+	q.attends++
+	q.mu.Unlock()
+	f()
+	q.mu.Lock()
+	q.attends--
+	run := q.claim()
+	q.mu.Unlock()
+	if run {
+		q.loop()
+	}
 }
 
-// stop ends the goroutine. It waits until the function that is running has returned.
+// claim reports whether the caller must call loop; mu is held.
+func (q *Dispatcher) claim() bool {
+	if q.running || q.attends > 0 || len(q.queue) == 0 {
+		return false
+	}
+	q.running = true
+	return true
+}
+
+// stop waits until the function that is running has returned. No other runs afterwards.
 func (q *Dispatcher) stop() {
 	close(q.quit)
-	<-q.done
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for q.attends++; q.running; {
+		q.idle.Wait()
+	}
 }
 
 // turnAway empties the queue after stop. It runs the functions that AddMessage has queued, which
 // reject the messages because the device is closed. It drops all other functions.
 func (q *Dispatcher) turnAway() {
-	for e, ok := q.next(); ok; e, ok = q.next() {
+	q.mu.Lock()
+	queue := q.queue
+	q.queue = nil
+	q.mu.Unlock()
+	for _, e := range queue {
 		if e.message {
 			e.run()
 		}
@@ -49,41 +79,42 @@ func (q *Dispatcher) AddMessage(f func()) { q.put(event{run: f, message: true}) 
 func (q *Dispatcher) put(e event) {
 	q.mu.Lock()
 	q.queue = append(q.queue, e)
+	run := q.claim()
 	q.mu.Unlock()
-	Ring(q.bell)
+	if run {
+		go q.loop()
+	}
 }
 
-func (q *Dispatcher) next() (event, bool) {
+// loop runs what is queued, until stop.
+func (q *Dispatcher) loop() {
+	for e, ok := q.next(); ok; e, ok = q.next() {
+		e.run()
+	}
+}
+
+func (q *Dispatcher) next() (e event, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.queue) == 0 {
-		q.queue = nil
-		return event{}, false
+	if len(q.queue) == 0 || q.quits() {
+		q.running = false
+		q.idle.Broadcast()
+		return e, false
 	}
-	e := q.queue[0]
-	q.queue[0] = event{}
-	q.queue = q.queue[1:]
+	e, q.queue[0] = q.queue[0], e
+	if q.queue = q.queue[1:]; len(q.queue) == 0 {
+		q.queue = nil
+	}
 	return e, true
 }
 
-func (q *Dispatcher) loop() {
-	defer close(q.done)
-	for {
-		select {
-		case <-q.quit:
-			return
-		default:
-		}
-		e, ok := q.next()
-		if !ok {
-			select {
-			case <-q.quit:
-				return
-			case <-q.bell:
-			}
-			continue
-		}
-		e.run()
+// quits reports whether stop has been called.
+func (q *Dispatcher) quits() bool {
+	select {
+	case <-q.quit:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -120,3 +120,18 @@ func TestQueuesRunOn(t *testing.T) {
 		}
 	}
 }
+
+// TestAttend: what is queued during Attend runs in its caller's goroutine, in order, after f, as
+// part of the call.
+func TestAttend(t *testing.T) {
+	var q Dispatcher
+	q.start()
+	defer q.stop()
+	var ran []int
+	q.Attend(func() {
+		q.Add(func() { ran = append(ran, 1); q.Add(func() { ran = append(ran, 3) }) })
+		q.Add(func() { ran = append(ran, 2) })
+		ran = append(ran, 0)
+	})
+	assert.DeepEqual(t, ran, []int{0, 1, 2, 3})
+}

@@ -50,7 +50,7 @@ func (c *conn) attempt(ctx context.Context, private []byte) {
 		stop()
 		switch {
 		case ev == nil:
-			c.answered(tcp, reply)
+			c.dev.Events.Attend(func() { c.answered(tcp, reply) })
 			return
 		case revision == 2 && reply.Revision == 1: // a peer that supports RFC 5044 only: try again with revision 1
 			tcp.Close()

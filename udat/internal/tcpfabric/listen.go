@@ -231,7 +231,7 @@ func (l *listener) greet(tcp *net.TCPConn) {
 		return
 	}
 	r.counted = true
-	d.Events.AddMessage(func() { r.Arrive(r) })
+	d.Events.Attend(func() { d.Events.AddMessage(func() { r.Arrive(r) }) })
 }
 
 // end closes the TCP listener, and the TCP connections that have not sent a request.

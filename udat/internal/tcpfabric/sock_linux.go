@@ -33,7 +33,10 @@ type poller struct {
 	raw  syscall.RawConn
 	wait func(uintptr) bool // the method epollWait
 	tick func()
-	asks atomic.Bool // set by poller.again: tick must be called
+	// attend calls the function, and then the handlers of the connection events that it has made.
+	attend  func(func())
+	attends func()      // the method round
+	asks    atomic.Bool // set by poller.again: tick must be called
 
 	led     atomic.Bool                // somebody leads
 	waits   atomic.Int32               // Waits that lead or want to
@@ -71,8 +74,8 @@ const tickEvery = time.Millisecond
 const lateLead = time.Millisecond
 
 // newPoller starts a poller and its keeper. A call of poller.again makes the leader call the
-// function tick after tickEvery.
-func newPoller(tick func()) (*poller, error) {
+// function tick after tickEvery. The function attend is that of the device's dispatcher.
+func newPoller(tick func(), attend func(func())) (*poller, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
@@ -81,9 +84,9 @@ func newPoller(tick func()) (*poller, error) {
 		unix.Close(fd)
 		return nil, err
 	}
-	p := &poller{fd: fd, file: os.NewFile(uintptr(fd), "epoll"), tick: tick, free: make(chan struct{}, 1),
+	p := &poller{fd: fd, file: os.NewFile(uintptr(fd), "epoll"), tick: tick, attend: attend, free: make(chan struct{}, 1),
 		wake: make(chan struct{}, 1), done: make(chan struct{}), socks: make(map[int32]*sock)}
-	p.wait = p.epollWait
+	p.wait, p.attends = p.epollWait, p.round
 	if p.raw, err = p.file.SyscallConn(); err != nil {
 		p.file.Close()
 		return nil, err
@@ -182,7 +185,7 @@ func (p *poller) serve(c *softnic.CQ, deadline time.Time, over func() bool) bool
 		} else {
 			open = p.sleep(deadline, over)
 		}
-		p.round()
+		p.attend(p.attends)
 	}
 	p.leader.Store(nil)
 	p.leave()
@@ -357,10 +360,13 @@ func (s *sock) shut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	unix.Close(s.fd) // this also removes the socket from the epoll instance
+	quick(unix.SYS_CLOSE, s.fd, 0) // this also removes the socket from the epoll instance
 }
 
-func (s *sock) closeWrite() { unix.Shutdown(s.fd, unix.SHUT_WR) }
+func (s *sock) closeWrite() { quick(unix.SYS_SHUTDOWN, s.fd, unix.SHUT_WR) }
+
+// quick makes a system call that never waits, and so does not announce it to Go's runtime.
+func quick(trap uintptr, fd int, arg uintptr) { unix.RawSyscall(trap, uintptr(fd), arg, 0) }
 
 func (s *sock) read(bufs [][]byte) (int, error) {
 	n, err := s.call(unix.SYS_READ, unix.SYS_READV, bufs, &s.rd)
