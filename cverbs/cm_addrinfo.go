@@ -158,7 +158,6 @@ func (ch *EventChannel) CreateEP(info AddrInfo) (*CMID, error) {
 		id.life.abort()
 		return nil, rcError("rdma_migrate_id", rc, nil)
 	}
-	keepContext(v.verbs)
 	id.open(v)
 	if info.Passive {
 		id.step.Store(uint32(cmBindAddr))

@@ -5,15 +5,23 @@ package cverbs
 // #include "shim.h"
 import "C"
 
-import "syscall"
+import (
+	"sync"
+	"syscall"
+)
+
+// cmContexts are the Contexts that CMID.Context has returned.
+var cmContexts struct {
+	mu sync.Mutex
+	m  map[*C.struct_ibv_context]*Context
+}
 
 // Context returns the device context that librdmacm opened for the id's device. The protection
 // domain, the queues and the other objects that CMID.CreateQP uses must belong to this context. A
 // queue pair that the program configures with InitQPAttr may belong to any context of the device.
 //
 // librdmacm owns the context, so Close returns ErrInUse. The context stays open until the process
-// ends. On rxe and siw the context is released earlier, once the device has been removed and all
-// objects of the context are closed. Errors: EINVAL before the id is bound to a device.
+// ends. Errors: EINVAL before the id is bound to a device.
 //
 // Implements: rdma_get_devices, rdma_free_devices.
 func (id *CMID) Context() (*Context, error) {

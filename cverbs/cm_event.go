@@ -73,10 +73,6 @@ func (ch *EventChannel) event() (CMEvent, bool) {
 		if ev.ID != nil && ev.Type <= CMEventDeviceRemoval { // later types are not steps of an id
 			ev.ID.step.Store(uint32(cmEvents) + uint32(ev.Type))
 		}
-		if id := ev.ID; id != nil && ev.Type == CMEventAddrResolved && id.life.enter() {
-			keepContext(id.c.verbs)
-			id.life.leave()
-		}
 		if ev.ID != nil && e.join != 0 {
 			ev.Group = ev.ID.group(uintptr(e.join))
 			return ev, ev.Group.IsValid()
@@ -85,7 +81,6 @@ func (ch *EventChannel) event() (CMEvent, bool) {
 	}
 	ev.ListenID = byHandle.ids.get(uintptr(e.listen_id))
 	c := C.cv_cm_id_of(e.new_id)
-	keepContext(c.verbs)
 	id := &CMID{ch: ch}
 	if err := id.life.begin(kindCMID, &ch.life); err != nil || ev.ListenID == nil {
 		// The listener or the channel is closed. Destroying the id rejects the request.

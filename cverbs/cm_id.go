@@ -105,11 +105,7 @@ func (id *CMID) BindAddr(addr netip.AddrPort) error {
 	if err != nil {
 		return err
 	}
-	return addrError(id.call("BindAddr", func() C.int {
-		rc := C.cv_cm_bind_addr(id.c, &a)
-		keepContext(id.c.verbs)
-		return rc
-	}), addr)
+	return addrError(id.call("BindAddr", func() C.int { return C.cv_cm_bind_addr(id.c, &a) }), addr)
 }
 
 // ResolveAddr starts resolving dst to a device and a hardware address. The event ADDR_RESOLVED or

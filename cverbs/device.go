@@ -15,11 +15,8 @@ import (
 	"unsafe"
 )
 
-// Vendor ids of software devices: the kernel's soft-RoCE and soft-iWARP.
-const (
-	vendorRXE = 0xffffff
-	vendorSIW = 0x626d74
-)
+// vendorRXE is the vendor id of the kernel's soft-RoCE.
+const vendorRXE = 0xffffff
 
 // Context is an open device.
 type Context struct {

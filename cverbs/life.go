@@ -245,13 +245,6 @@ func (l *life) close(interrupt func(), destroy func() error) error {
 	return err
 }
 
-// The method used is like usedBy, but for callers that do not hold l.mu.
-func (l *life) used() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.usedBy()
-}
-
 // usedBy returns an error that names the children, or nil if there are none. The caller holds l.mu.
 func (l *life) usedBy() error {
 	var users []string

@@ -81,8 +81,6 @@ func TestRole(t *testing.T) {
 		roleDeaf(t, dev)
 	case "writer":
 		roleWriter(t, dev)
-	case "again":
-		roleAgain(t, dev)
 	case "memlock":
 		roleMemlock(t, dev)
 	case "idle":

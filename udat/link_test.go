@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -77,4 +78,14 @@ func TestLinkDown(t *testing.T) {
 		link("up")
 		pair(t, other, setup{})
 	})
+}
+
+// netdevOf returns the network interface of a device.
+func netdevOf(t *testing.T, dev string) string {
+	t.Helper()
+	links, err := exec.Command("rdma", "link").Output()
+	assert.NilError(t, err)
+	netdev := regexp.MustCompile(`(?m)^link ` + dev + `/.* netdev (\S+)`).FindStringSubmatch(string(links))
+	assert.Assert(t, netdev != nil, "%s", links)
+	return netdev[1]
 }

@@ -14,6 +14,7 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"github.com/godat/godat/internal/leaktest"
 	"github.com/godat/godat/rdmanet"
 	"github.com/godat/godat/udat"
 	"github.com/godat/godat/udat/internal/fabric"
@@ -127,6 +128,62 @@ func TestStreamPeerVanishes(t *testing.T) {
 		assert.ErrorIs(t, err, syscall.ETIMEDOUT)
 		var timeout net.Error
 		assert.Assert(t, errors.As(err, &timeout) && timeout.Timeout(), "%v", err)
+	})
+}
+
+// TestStreamDeviceRemoved: when the device is removed, blocked reads, blocked writes and a blocked
+// Accept end.
+func TestStreamDeviceRemoved(t *testing.T) {
+	onMemOutside(t, func(t *testing.T, dev string) {
+		var host *memfabric.Fabric
+		provider := strings.ReplaceAll(t.Name(), "/", "-")
+		assert.NilError(t, udat.RegisterProvider(provider, dev, udat.Through(func(f fabric.Fabric) fabric.Fabric {
+			if m, ok := f.(*memfabric.Fabric); ok {
+				host = m
+			}
+			return f
+		})))
+		t.Cleanup(func() { removeWhenClosed(t, provider) })
+		l, err := (&rdmanet.ListenConfig{Device: provider}).Listen(t.Context(), "rdma", ":0")
+		assert.NilError(t, err)
+		defer l.Close()
+		opened := host.Openings()
+		var calls []func() error
+		for i := range 4 {
+			c, err := (&rdmanet.Dialer{Device: dev, Timeout: patience}).Dial(t.Context(), "rdma", l.Addr().String())
+			assert.NilError(t, err)
+			defer c.Close()
+			server, err := l.AcceptConn()
+			assert.NilError(t, err)
+			defer server.Close()
+			calls = append(calls, func() (err error) {
+				for err == nil {
+					if i%2 == 0 {
+						_, err = server.Read(make([]byte, 1))
+					} else {
+						_, err = server.Write(make([]byte, 100_000)) // nobody reads
+					}
+				}
+				return err
+			})
+		}
+		calls = append(calls, func() error { _, err := l.AcceptConn(); return err })
+		ends := make(chan error, len(calls))
+		for _, call := range calls {
+			go func() { ends <- call() }()
+		}
+		leaktest.Blocked(t, 2, "rdmanet.(*Conn).Read")
+		leaktest.Blocked(t, 2, "rdmanet.(*Conn).Write")
+		leaktest.Blocked(t, 1, "rdmanet.(*Listener).AcceptConn")
+		nicfault.Of(opened[len(opened)-1].(*memfabric.Device)).Remove()
+		for range calls {
+			select {
+			case err := <-ends:
+				assert.Assert(t, err != nil)
+			case <-time.After(patience):
+				t.Fatal("a call does not end when the device is removed")
+			}
+		}
 	})
 }
 

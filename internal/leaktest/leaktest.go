@@ -76,14 +76,13 @@ func left(initial []string, limit time.Duration) (list []string) {
 }
 
 // goroutines returns the stacks of all goroutines except the caller, those that Excuse has
-// excluded, and those that never end by design: the goroutines of os/signal, and cverbs's goroutine
-// that watches for the removal of devices.
+// excluded, and those of os/signal, which never end.
 func goroutines() []string {
 	buf := make([]byte, 16<<20)
 	all := strings.Split(strings.TrimSpace(string(buf[:runtime.Stack(buf, true)])), "\n\n")
 	return slices.DeleteFunc(all[1:], func(stack string) bool {
 		_, ok := excused.Load(name(stack))
-		return ok || strings.Contains(stack, "created by os/signal.") || strings.Contains(stack, "/cverbs.watchDevices(")
+		return ok || strings.Contains(stack, "created by os/signal.")
 	})
 }
 

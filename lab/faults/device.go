@@ -1,126 +1,9 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"time"
-
-	"github.com/godat/godat/udat"
 )
-
-// remove deletes the device of both ends while they exchange traffic. The function that it stores
-// in r.undo creates the device again.
-func remove(r *round) error {
-	if err := r.mayEnd(); err != nil {
-		return err
-	}
-	r.undo = r.deleteDevice()
-	if !within(r.e.allOff, soon) {
-		return fmt.Errorf("connections that have not ended after %v: %s", soon, r.e.states())
-	}
-	return r.answers()
-}
-
-// deleteDevice begins to delete the device. The deletion ends when all users of the device have
-// closed it. The returned function undo waits for that, and then creates the device again.
-func (r *round) deleteDevice() (undo func() error) {
-	removed := make(chan string, 1)
-	go func() { removed <- shell("rdma link delete " + r.device) }()
-	return func() error {
-		var err error
-		select {
-		case text := <-removed:
-			if text != "" {
-				return errors.New(text)
-			}
-		case <-time.After(patience):
-			err = fmt.Errorf("rdma link delete hangs for %v after the adapters were closed", patience)
-			r.p.close()
-			<-removed
-		}
-		if text := shell("rdma link add " + r.device + " type " + r.kind + " netdev eth0"); text != "" {
-			err = errors.Join(err, errors.New(text))
-		}
-		r.cold = true
-		return errors.Join(err, r.back())
-	}
-}
-
-// The method back waits until the device can be opened again.
-func (r *runner) back() error {
-	for until := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		ia, err := udat.Open(r.device)
-		if err == nil {
-			return ia.Close(udat.CloseGraceful)
-		}
-		if time.Now().After(until) {
-			return fmt.Errorf("after the device came back: %w", err)
-		}
-	}
-}
-
-// answers makes calls on this end's adapter, whose device is gone. The calls may fail, but must not
-// hang. answers frees the objects that they create.
-func (r *round) answers() error {
-	e := r.e
-	var pz *udat.PZ
-	var evd *udat.EVD
-	var ep *udat.EP
-	calls := []struct {
-		name string
-		call func() error
-	}{
-		{"IA.Query", func() error { _, _, _, err := e.ia.Query(); return err }},
-		{"IA.CreatePZ", func() (err error) { pz, err = e.ia.CreatePZ(); return }},
-		{"IA.CreateEVD", func() (err error) {
-			evd, err = e.ia.CreateEVD(16, udat.EVDDTO|udat.EVDConnection|udat.EVDCR, nil)
-			return
-		}},
-		{"EVD.Wait", func() error { _, _, err := evd.Wait(10*time.Millisecond, 1); return err }},
-		{"EVD.Resize", func() error { return evd.Resize(64) }},
-		{"IA.CreateLMR", func() error {
-			lmr, err := e.ia.CreateLMR(pz, make([]byte, 4096), udat.PrivAll)
-			if err == nil {
-				err = lmr.Free()
-			}
-			return err
-		}},
-		{"IA.CreatePSPAny", func() error {
-			_, psp, err := e.ia.CreatePSPAny(evd, udat.PSPConsumer)
-			if err == nil {
-				err = psp.Free()
-			}
-			return err
-		}},
-		{"IA.CreateEP", func() (err error) { ep, err = e.ia.CreateEP(pz, evd, evd, evd, nil); return }},
-		{"EP.PostRecv", func() error { return ep.PostRecv(nil, 1, udat.CompletionDefault) }},
-		{"EP.Connect", func() error {
-			return ep.Connect(e.ia.Addr(), 4711, time.Second, nil, udat.QoSBestEffort, udat.ConnectDefault)
-		}},
-		{"EP.Disconnect", func() error { return ep.Disconnect(udat.CloseAbrupt) }},
-		{"EP.Reset", func() error { return ep.Reset() }},
-		{"EP.Free", func() error { return ep.Free() }},
-		{"EVD.Free", func() error { return evd.Free() }},
-		{"PZ.Free", func() error { return pz.Free() }},
-		{"Open", func() error {
-			ia, err := udat.Open(r.device)
-			if err == nil {
-				err = ia.Close(udat.CloseGraceful)
-			}
-			return err
-		}},
-	}
-	for _, c := range calls {
-		done := make(chan error, 1)
-		go func() { done <- c.call() }()
-		select {
-		case <-done:
-		case <-time.After(patience):
-			return fmt.Errorf("%s hangs on a device that is gone", c.name)
-		}
-	}
-	return nil
-}
 
 // disturb returns the function of a scenario: it runs a command on one of the two hosts. After the
 // time d it runs the command undo on the same host. In even rounds it runs both commands on this
@@ -225,9 +108,4 @@ var deviceGroup = []scenario{
 		act:     outlived(2*time.Minute, disturb(otherHost+mtuSmall, otherHost+mtuBack, 10*time.Second)),
 		noReads: true, promise: unharmed, ends: disconnected, within: 2 * time.Minute,
 		rounds: map[string][2]int{"cable": {2, 8}, "tcphosts": {2, 8}}},
-	{group: "link and device", name: "the device is deleted, and comes back", act: remove,
-		promise: leaves + "; every call answers; a new adapter opens on the device that came back",
-		ends:    ended, within: soon,
-		rounds: map[string][2]int{"rxe": {3, 20}, "siw": {2, 20}},
-		why:    map[string]string{"mem": "no device", "tcp": "no device"}},
 }

@@ -96,7 +96,6 @@ type runner struct {
 	iwarp   bool
 	long    bool
 	short   bool // few of each thing, for a test of the lab
-	cold    bool // the device was deleted and created again after the last round
 	retry   int  // the retries of all connections; -1: udat's default
 	seed    uint64
 	tests   string        // folder of test binaries
@@ -133,9 +132,6 @@ type result struct {
 func (r *runner) run(s *scenario, rounds int) result {
 	res := result{Group: s.group, Name: s.name, Promise: s.promise, Fabric: r.fabric, Within: s.within}
 	began := time.Now()
-	if r.cold {
-		res.Problems = r.warm()
-	}
 	process := process
 	if s.alone { // the Go runtime keeps as many threads as there were blocked calls at once
 		process = processWithoutThreads
@@ -397,6 +393,5 @@ func (r *runner) warm() []string {
 	}
 	defer p.close()
 	problems, _, _ := r.round(&scenarios[0], 0, p)
-	r.cold = false
 	return problems
 }

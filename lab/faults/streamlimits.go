@@ -219,64 +219,6 @@ func starved(r *round) error {
 	return <-waiting
 }
 
-// deviceGone deletes the device while a listener and its connections use it. Every call must end.
-// Once the device is back, it must be possible to listen on the port again.
-func deviceGone(r *round) error {
-	s, err := r.serve(rdmanet.ListenConfig{})
-	if err != nil {
-		return err
-	}
-	port := s.address().Port()
-	var calls sync.WaitGroup
-	var conns []*rdmanet.Conn
-	ends := make(chan error, 8)
-	for i := range 8 {
-		c, err := s.dial(10 * time.Minute)
-		if err != nil {
-			return err
-		}
-		conns = append(conns, c)
-		calls.Go(func() {
-			var err error
-			for err == nil {
-				if i%2 == 0 {
-					_, err = c.Read(make([]byte, 1))
-				} else {
-					_, err = c.Write(make([]byte, 10_000)) // blocks once the buffers are full: nobody reads the echo
-				}
-			}
-			ends <- err
-		})
-	}
-	time.Sleep(200 * time.Millisecond)
-	r.began = time.Now()
-	r.undo = r.deleteDevice()
-	ended := make(chan struct{})
-	go func() { calls.Wait(); s.done.Wait(); close(ended) }()
-	if !within(ended, soon) {
-		return fmt.Errorf("after the device's end %d of 8 calls have ended, or Accept has not, within %v", len(ends), soon)
-	}
-	took := time.Since(r.began)
-	for _, c := range conns {
-		c.Close()
-	}
-	s.l.Close()
-	undo := r.undo
-	r.undo = nil
-	if err := undo(); err != nil {
-		return err
-	}
-	l, err := (&rdmanet.ListenConfig{Device: r.device}).Listen(context.Background(), "rdma", fmt.Sprintf(":%d", port))
-	if err != nil {
-		return fmt.Errorf("listening again: %w", err)
-	}
-	s = &echoServer{r: r, l: l}
-	s.run()
-	defer s.close()
-	r.began = time.Now().Add(-took)
-	return s.proper()
-}
-
 // clockSteps changes the host's clock in steps, under traffic and while a Read has a deadline.
 func clockSteps(r *round, p *partner, s *stream) error {
 	server, err := r.serve(rdmanet.ListenConfig{})
@@ -366,9 +308,6 @@ var streamLimitRows = []scenario{
 	rdmanetRow("memory: a Go heap of 16 MiB (GOMEMLIMIT), and too little address space (RLIMIT_AS) for the buffers",
 		"the connections keep small buffers, and all bytes arrive; the log and the errors name the limit",
 		ownMemory, map[string][2]int{"mem": {1, 10}, "loop": {1, 10}, "tcp": {1, 10}}),
-	rdmanetRow("the device is deleted, and comes back",
-		"Accept and every blocked call end; the port can be listened on again", deviceGone, inVM,
-		"tcp: no device"),
 	rdmanetRow("steps of the host's clock by an hour, forth and back",
 		"no error; deadlines end calls when they should", streamed(0, clockSteps),
 		map[string][2]int{"rxe": {1, 5}, "siw": {1, 3}, "tcphosts": {1, 3}}),
