@@ -26,7 +26,6 @@ func newConn(pool *dispatchers, cfg config, asHandler func(*Conn) handler) (*Con
 }
 
 func (c *Conn) create(h handler) (err error) {
-	ia := c.pool.adapter
 	if err = c.enterZone(); err != nil {
 		return err
 	}
@@ -40,10 +39,11 @@ func (c *Conn) create(h handler) (err error) {
 	if in.most == in.window {
 		in.growth = growthOver
 	}
-	if c.own, err = ia.AllocLMR(c.pz, ownSize, privatePriv); err != nil {
+	m, err := c.newMemory(ownSize, 0)
+	if err != nil {
 		return err
 	}
-	out.ring.cur = memory{c.own, 0, firstSend}
+	c.own, out.ring.cur = m.lmr, memory{m.lmr, 0, firstSend}
 	if err := c.createEP(h); err != nil {
 		return err
 	}
@@ -66,9 +66,16 @@ func (c *Conn) enterZone() (err error) {
 	return err
 }
 
-// newMemory allocates and registers memory for a ring.
+// newMemory allocates and registers memory for a ring. A short one on the device tcp is memory of
+// Go's heap, because to map and unmap pages takes as long as to send a message.
 func (c *Conn) newMemory(size int, rights udat.MemPriv) (memory, error) {
-	l, err := c.pool.adapter.AllocLMR(c.pz, size, privatePriv|rights)
+	alloc := c.pool.adapter.AllocLMR
+	if c.pool.adapter.soft && size <= minRing {
+		alloc = func(pz *udat.PZ, size int, priv udat.MemPriv) (*udat.LMR, error) {
+			return c.pool.adapter.CreateLMR(pz, make([]byte, size), priv)
+		}
+	}
+	l, err := alloc(c.pz, size, privatePriv|rights)
 	return memory{l, 0, uint64(size)}, err
 }
 

@@ -65,7 +65,7 @@ func (c *conn) attempt(ctx context.Context, private []byte) {
 // dial makes the TCP connection, and does the handshake of TLS on it if the device has TLS. If it
 // fails, it returns nil and the event to report.
 func (c *conn) dial(ctx context.Context) (stream, fabric.ConnEvent) {
-	dialer := net.Dialer{Timeout: dialLimit, Control: c.dev.controlDial}
+	dialer := net.Dialer{Timeout: dialLimit, KeepAlive: -1, Control: c.dev.controlDial}
 	if c.dev.Opts.CMWait > 0 {
 		dialer.Timeout = c.dev.Opts.CMWait
 	}

@@ -100,7 +100,7 @@ func (d *Device) listenTCP(port uint16) (*net.TCPListener, error) {
 	if d.at.IsValid() {
 		at = net.TCPAddrFromAddrPort(netip.AddrPortFrom(d.at, port))
 	}
-	listen := net.ListenConfig{Control: d.control}
+	listen := net.ListenConfig{KeepAlive: -1, Control: d.control}
 	ln, err := listen.Listen(context.Background(), "tcp", at.String())
 	if err != nil {
 		return nil, err
@@ -108,8 +108,10 @@ func (d *Device) listenTCP(port uint16) (*net.TCPListener, error) {
 	return ln.(*net.TCPListener), nil
 }
 
-// control sets the device's type of service on a socket. Connections inherit that of a listener.
+// control sets the device's type of service on a socket, and on Linux the keep-alive. Connections
+// inherit those of a listener.
 func (d *Device) control(_, _ string, raw syscall.RawConn) error {
+	setKeepAlive(raw, d.keepAlive())
 	if d.Opts.Path.TOS == nil {
 		return nil
 	}

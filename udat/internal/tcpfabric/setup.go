@@ -127,14 +127,19 @@ func addrOf(a net.Addr) netip.AddrPort {
 // size.
 const noPath = 1448
 
+func (d *Device) keepAlive() net.KeepAliveConfig {
+	return net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Count: 3,
+		Interval: time.Duration(d.Opts.Retry+1) * time.Second}
+}
+
 // keep sets how soon TCP notices that the peer has vanished, and returns TCP's segment size. The
 // time depends on the retries in the options: with 7 retries, the default, the time is about half a
 // minute. If the connection is within this host, keep also sets its congestion control.
 func (d *Device) keep(c stream) (segment int) {
-	retries := time.Duration(d.Opts.Retry) + 1
 	tcp := tcpOf(c)
-	tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: retries * time.Second,
-		Count: 3})
+	if !inheritsKeepAlive {
+		tcp.SetKeepAliveConfig(d.keepAlive())
+	}
 	if !leaves(c) {
 		unpace(tcp)
 	}

@@ -457,6 +457,18 @@ func tune(c *net.TCPConn, unanswered time.Duration) (segment int) {
 	return segment
 }
 
+const inheritsKeepAlive = true
+
+// setKeepAlive sets the keep-alive of a socket before it connects or listens.
+func setKeepAlive(raw syscall.RawConn, k net.KeepAliveConfig) {
+	raw.Control(func(fd uintptr) {
+		unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, int(k.Idle/time.Second))
+		unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, int(k.Interval/time.Second))
+		unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPCNT, k.Count)
+		unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
+	})
+}
+
 // unpace gives a connection within the host TCP's oldest congestion control, which every process
 // may choose. If the host's own congestion control is BBR, the kernel sends each segment by a
 // timer, even within the host. If unpace fails, the connection stays as it is.

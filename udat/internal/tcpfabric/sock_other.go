@@ -5,6 +5,7 @@ package tcpfabric
 import (
 	"net"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/godat/godat/udat/internal/softnic"
@@ -44,3 +45,7 @@ func setUserTimeout(uintptr, time.Duration) {}
 func tune(*net.TCPConn, time.Duration) (segment int) { return 0 }
 
 func unpace(*net.TCPConn) {}
+
+const inheritsKeepAlive = false
+
+func setKeepAlive(syscall.RawConn, net.KeepAliveConfig) {}
