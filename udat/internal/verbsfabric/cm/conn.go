@@ -10,6 +10,23 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
+// connState is the state of a connection.
+type connState uint8
+
+const (
+	stAddr      connState = iota // active: resolving the address
+	stRoute                      // active: resolving the route
+	stRequested                  // active: the request is sent
+	stArrived                    // passive: a request that nobody has answered
+	stLost                       // passive: a request that nobody has answered, and its peer has given up
+	stAccepted                   // passive: the reply is sent
+	stUp                         // established
+	stPeerLeft                   // the peer has disconnected and waits for our answer
+	stLeaving                    // we have disconnected and wait for the peer's answer
+	stOver                       // the last event has been reported
+	numStates
+)
+
 // Conn is one connection or connection attempt, until its id is destroyed.
 type Conn struct {
 	m      *Manager
