@@ -41,14 +41,23 @@ var errLoop = errors.New("the loop device has none")
 var crowd = GID(netip.MustParseAddr("::ffff:239.1.2.3").As16())
 
 // attached is a queue pair whose Close first leaves the group. It does so again if a concurrent
-// call joins the group again.
+// call joins the group again. Each has a group of its own: if one queue pair of soft-RoCE joins a
+// group while the last one of another leaves it, the kernel may count the first as attached for
+// ever, and then Close and Detach both fail.
 type attached struct{ *QP }
 
+func (a attached) group() GID {
+	n := a.Num()
+	return GID(netip.AddrFrom4([4]byte{239, byte(n >> 16), byte(n >> 8), byte(n)}).As16())
+}
+
 func (a attached) Close() error {
-	for {
-		a.DetachMulticast(crowd, 0) // of many concurrent calls at most one succeeds
+	for end := soon(); ; {
+		leave := a.DetachMulticast(a.group(), 0) // of many concurrent calls at most one succeeds
 		if err := a.QP.Close(); !errors.Is(err, syscall.EBUSY) {
 			return err
+		} else if time.Now().After(end) {
+			return errors.Join(err, leave)
 		}
 	}
 }
@@ -130,10 +139,11 @@ var kinds = []objectKind{
 			if err != nil {
 				return nil, nil, err
 			}
-			if err := errors.Join(qp.ToInit(1, 0), qp.AttachMulticast(crowd, 0)); err != nil {
+			a := attached{qp}
+			if err := errors.Join(qp.ToInit(1, 0), qp.AttachMulticast(a.group(), 0)); err != nil {
 				return nil, nil, errors.Join(err, qp.Close())
 			}
-			return attached{qp}, []closer{s.pd, s.cq}, nil
+			return a, []closer{s.pd, s.cq}, nil
 		},
 		func(s *scene) error {
 			qp, err := s.pd.CreateQP(QPInit{SendCQ: s.cq, RecvCQ: s.cq, Cap: defaultCap})
@@ -142,7 +152,10 @@ var kinds = []objectKind{
 			}
 			return errors.Join(qp.AttachMulticast(crowd, 0), qp.Close())
 		},
-		func(v closer) error { return v.(attached).AttachMulticast(crowd, 0) }},
+		func(v closer) error {
+			a := v.(attached)
+			return a.AttachMulticast(a.group(), 0)
+		}},
 	{"event channel",
 		func(*scene) (closer, []closer, error) {
 			v, err := CreateEventChannel()
