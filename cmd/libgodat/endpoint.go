@@ -208,6 +208,7 @@ func godat_ep_modify(h C.DAT_EP_HANDLE, mask C.DAT_EP_PARAM_MASK, param *C.cDAT_
 	}
 	to.Attr = *e.ia.epAttr(&p.ep_attr)
 	to.Attr.MaxMessageSize, to.Attr.MaxRDMASize = uint64(p.ep_attr.max_message_size), uint64(p.ep_attr.max_rdma_size)
+	to.Attr.MaxRDMAReadOut = int(p.ep_attr.max_rdma_read_out) // Modify has no defaults
 	return code(ep.Modify(epMask(mask), to))
 }
 
@@ -276,11 +277,9 @@ func godat_ep_set_watermark(h C.DAT_EP_HANDLE, soft, hard C.DAT_COUNT) C.DAT_RET
 func godat_ep_recv_query(h C.DAT_EP_HANDLE, allocated, span *C.DAT_COUNT) C.DAT_RETURN {
 	return callOn(h, udat.SubHandleEP, func(ep *udat.EP) error {
 		n, s, err := ep.RecvQuery()
-		if err == nil && allocated != nil {
-			*allocated = count(n)
-		}
-		if err == nil && span != nil {
-			*span = count(s)
+		if err == nil {
+			set(allocated, count(n))
+			set(span, count(s))
 		}
 		return err
 	})
@@ -293,15 +292,9 @@ func godat_ep_get_status(h C.DAT_EP_HANDLE, state *C.DAT_EP_STATE, recvIdle, req
 		if err != nil {
 			return err
 		}
-		if state != nil {
-			*state = C.DAT_EP_STATE(s)
-		}
-		if recvIdle != nil {
-			*recvIdle = boolean(recv)
-		}
-		if requestIdle != nil {
-			*requestIdle = boolean(request)
-		}
+		set(state, C.DAT_EP_STATE(s))
+		set(recvIdle, boolean(recv))
+		set(requestIdle, boolean(request))
 		return nil
 	})
 }

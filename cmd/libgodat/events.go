@@ -183,8 +183,13 @@ func (e *entry) put(out *C.godat_event, ev *udat.Event) {
 	}
 }
 
+// putPrivate copies a peer's private data to the memory of a handle. The memory may have those of
+// another peer: they are cleared, because programs read a struct without regard to the size.
 func putPrivate(c *C.godat_handle, data []byte) C.DAT_COUNT {
-	return C.DAT_COUNT(copy(unsafe.Slice((*byte)(&c.private_data[0]), C.GODAT_PRIVATE), data))
+	to := unsafe.Slice((*byte)(&c.private_data[0]), C.GODAT_PRIVATE)
+	n := copy(to, data)
+	clear(to[n:])
+	return C.DAT_COUNT(n)
 }
 
 // inGo is how long a wait blocks in Go, where it wakes fastest. Then its thread blocks in C, where

@@ -206,6 +206,13 @@ func (e *entry) afterFree(err error) C.DAT_RETURN {
 	return code(err)
 }
 
+// set stores a result of a call, if the program has a place for it.
+func set[T any](to *T, value T) {
+	if to != nil {
+		*to = value
+	}
+}
+
 // callOn calls a function with the object of a handle. The parameter bad is the subtype of the
 // error for an invalid handle.
 func callOn[T udat.Handle](h C.DAT_HANDLE, bad udat.Subtype, call func(T) error) C.DAT_RETURN {

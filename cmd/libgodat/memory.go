@@ -91,18 +91,10 @@ func godat_lmr_create(h C.DAT_IA_HANDLE, kind C.DAT_MEM_TYPE, memory, id unsafe.
 		return ret
 	}
 	lmr := made.Handle.(*udat.LMR)
-	if lmrContext != nil {
-		*lmrContext = C.DAT_LMR_CONTEXT(lmr.Context())
-	}
-	if rmrContext != nil {
-		*rmrContext = C.DAT_RMR_CONTEXT(lmr.RMRContext())
-	}
-	if outSize != nil {
-		*outSize = C.DAT_VLEN(len(lmr.Bytes()))
-	}
-	if outAddress != nil {
-		*outAddress = C.DAT_VADDR(uintptr(unsafe.Pointer(unsafe.SliceData(lmr.Bytes()))))
-	}
+	set(lmrContext, C.DAT_LMR_CONTEXT(lmr.Context()))
+	set(rmrContext, C.DAT_RMR_CONTEXT(lmr.RMRContext()))
+	set(outSize, C.DAT_VLEN(len(lmr.Bytes())))
+	set(outAddress, C.DAT_VADDR(uintptr(unsafe.Pointer(unsafe.SliceData(lmr.Bytes())))))
 	return C.DAT_SUCCESS
 }
 

@@ -52,7 +52,7 @@ var provider = sync.OnceValues(func() (dir string, err error) {
 		{"go", "build", "-buildvcs=false", "-tags", "dat2", "-buildmode=c-shared",
 			"-ldflags=-X=runtime.godebugDefault=asyncpreemptoff=1", "-o", library, "."},
 		{"go", "build", "-buildvcs=false", "-o", program, "."},
-		host(dir, "check"), host(dir, "wrong"), host(dir, "host"),
+		host(dir, "check"), host(dir, "wrong"), host(dir, "host"), host(dir, "peer"),
 	} {
 		cmd := exec.Command(args[0], args[1:]...)
 		cmd.Stderr = os.Stderr
@@ -110,9 +110,6 @@ func directory(t *testing.T) string {
 	if _, err := os.Stat("/usr/include/dat2/udat.h"); err != nil {
 		t.Skip("no headers of libdat2: ci/deps.sh provider installs them")
 	}
-	if _, err := exec.LookPath("dapltest"); err != nil {
-		t.Skip("no dapltest: ci/deps.sh provider installs it")
-	}
 	built = true
 	dir, err := provider()
 	assert.NilError(t, err)
@@ -122,6 +119,9 @@ func directory(t *testing.T) string {
 // program makes a command that uses the provider.
 func program(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
+	if _, err := exec.LookPath(name); err != nil {
+		t.Skipf("no %s: ci/deps.sh provider installs it", name)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, name, args...)

@@ -15,7 +15,7 @@ typedef const DAT_EP_PARAM cDAT_EP_PARAM;
 typedef const DAT_LMR_TRIPLET cDAT_LMR_TRIPLET;
 
 #define GODAT_PENDING 1 // result of a wait: the caller must block on the fd of its godat_wait
-#define GODAT_PRIVATE 256
+#define GODAT_PRIVATE 512 // the most private data that a peer can send: that of iWARP
 #define GODAT_PIECE 1024 // handles of the first piece of memory; each further piece has twice as many
 #define GODAT_PIECES 12
 

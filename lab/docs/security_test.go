@@ -55,6 +55,9 @@ func TestSecurityNumbers(t *testing.T) {
 		{"After `Close` it has 5 minutes", "rdmanet/config.go", "defaultLinger = 5 * time.Minute"},
 		{"and 32 messages of 32 bytes", "rdmanet/hello.go", "defaultSlots = 32"},
 		{"| 64; connections without a hello", "internal/perf/engine/layout.go", "DefaultMaxClients = 64"},
+		{"copied whole, at most 512 bytes", "cmd/libgodat/shim.h", "#define GODAT_PRIVATE 512"},
+		{"copied whole, at most 512 bytes", "udat/internal/tcpfabric/iwarp/setup.go", "maxSetupData = 512"},
+		{"after 4096 more have been freed", "cmd/libgodat/handles.go", "const quarantine = 4096"},
 		{"connects no queue pairs | 60 s |", "internal/perf/engine/link.go", "setupTime = 60 * time.Second"},
 	} {
 		assert.Check(t, strings.Contains(page, n.text), "SECURITY.md says no more %q", n.text)

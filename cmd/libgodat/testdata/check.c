@@ -347,6 +347,31 @@ static void check_handles(end *a)
 	is(dat_evd_free(evd), DAT_SUCCESS);
 }
 
+static int strict; // the word strict is in dat.conf
+
+// A region has no remote right but those that the program gave it.
+static void check_rights(end *a)
+{
+	const DAT_MEM_PRIV_FLAGS given[] = {DAT_MEM_PRIV_LOCAL_WRITE_FLAG, DAT_MEM_PRIV_REMOTE_READ_FLAG,
+					    DAT_MEM_PRIV_REMOTE_WRITE_FLAG | DAT_MEM_PRIV_LOCAL_WRITE_FLAG};
+	const DAT_MEM_PRIV_FLAGS any = DAT_MEM_PRIV_REMOTE_READ_FLAG | DAT_MEM_PRIV_REMOTE_WRITE_FLAG;
+
+	for (unsigned i = 0; i < sizeof given / sizeof *given; i++) {
+		DAT_REGION_DESCRIPTION region = {.for_va = a->memory};
+		DAT_MEM_PRIV_FLAGS more = strict ? 0 : DAT_MEM_PRIV_LOCAL_READ_FLAG;
+		DAT_LMR_HANDLE lmr;
+		DAT_LMR_PARAM param;
+		DAT_RMR_CONTEXT rkey;
+
+		is(dat_lmr_create(ia, DAT_MEM_TYPE_VIRTUAL, region, SIZE, a->pz, given[i], DAT_VA_TYPE_VA, &lmr, NULL, &rkey,
+				  NULL, NULL),
+		   DAT_SUCCESS);
+		is(dat_lmr_query(lmr, DAT_LMR_FIELD_ALL, &param), DAT_SUCCESS);
+		must(param.mem_priv == (given[i] | more) && !rkey == !(given[i] & any));
+		is(dat_lmr_free(lmr), DAT_SUCCESS);
+	}
+}
+
 // Queries of objects return the values with which the objects were created.
 static void check_queries(end *a)
 {
@@ -492,6 +517,13 @@ static void check_shared(end *a)
 	is(dat_srq_create(ia, a->pz, &srq_attr, &srq), DAT_SUCCESS);
 	is(dat_srq_query(srq, DAT_SRQ_FIELD_ALL, &srq_param), DAT_SUCCESS);
 	must(srq_param.max_recv_dtos >= 8 && srq_param.pz_handle == a->pz);
+	for (int i = 0; i < 2; i++)
+		is(dat_srq_post_recv(srq, 0, NULL, cookie(i)), DAT_SUCCESS);
+	is(dat_srq_query(srq, DAT_SRQ_FIELD_ALL, &srq_param), DAT_SUCCESS);
+	must(srq_param.available_dto_count != 0 && srq_param.outstanding_dto_count == 2);
+	is(dat_srq_set_lw(srq, 1), DAT_SUCCESS);
+	is(dat_srq_query(srq, DAT_SRQ_FIELD_ALL, &srq_param), DAT_SUCCESS);
+	must(srq_param.low_watermark == 1);
 	memset(&attr, 0, sizeof attr);
 	attr.max_recv_dtos = attr.max_request_dtos = 4;
 	attr.max_recv_iov = attr.max_request_iov = 1;
@@ -529,8 +561,6 @@ static void check_limits(end *a)
 	}
 	is(dat_ep_free(ep), DAT_SUCCESS);
 }
-
-static int strict; // the word strict is in dat.conf
 
 // Completion flags of endpoints that share a dispatcher: C DAPL notifies of every completion.
 static void check_flags(end *a)
@@ -612,7 +642,7 @@ static void check_reserved(const char *name)
 {
 	DAT_EVD_HANDLE others = DAT_HANDLE_NULL, conn, requests;
 	DAT_RSP_HANDLE rsp[2], seen[2];
-	DAT_EP_HANDLE ep[2], from[2];
+	DAT_EP_HANDLE ep[2], from[2], asker[2];
 	DAT_RSP_PARAM param;
 	DAT_PZ_HANDLE pz;
 	DAT_IA_HANDLE other;
@@ -665,11 +695,132 @@ static void check_reserved(const char *name)
 		must(ev.event_data.connect_event_data.ep_handle == ep[0] || ev.event_data.connect_event_data.ep_handle == from[0]);
 		must(!i || both == 3);
 	}
+	// Two points of one qualifier, one after the other: their requests wait on two dispatchers.
+	is(dat_evd_create(ia, 8, DAT_HANDLE_NULL, DAT_EVD_CR_FLAG, &others), DAT_SUCCESS);
+	for (int i = 0; i < 2; i++) {
+		is(dat_rsp_create(ia, QUAL + 2, DAT_HANDLE_NULL, i ? others : requests, &rsp[i]), DAT_SUCCESS);
+		is(dat_ep_create(ia, pz, DAT_HANDLE_NULL, DAT_HANDLE_NULL, conn, NULL, &asker[i]), DAT_SUCCESS);
+		is(dat_ep_connect(asker[i], ia_attr.ia_address_ptr, QUAL + 2, PATIENCE, 0, NULL, DAT_QOS_BEST_EFFORT,
+				  DAT_CONNECT_DEFAULT_FLAG),
+		   DAT_SUCCESS);
+		while (!i && dat_rsp_create(ia, QUAL + 2, DAT_HANDLE_NULL, requests, &seen[0]) != DAT_SUCCESS)
+			usleep(1000); // until the request has come
+		if (!i)
+			is(dat_rsp_free(seen[0]), DAT_SUCCESS);
+	}
+	for (int i = 1; i >= 0; i--) {
+		ev = event(i ? others : requests, DAT_CONNECTION_REQUEST_EVENT);
+		must(ev.event_data.cr_arrival_event_data.sp_handle.rsp_handle == rsp[i]);
+		is(dat_cr_reject(ev.event_data.cr_arrival_event_data.cr_handle, 0, NULL), DAT_SUCCESS);
+		is(dat_ep_free(asker[i]), DAT_SUCCESS);
+	}
 	is(dat_ia_close(other, DAT_CLOSE_ABRUPT_FLAG), DAT_SUCCESS);
 	is(dat_ep_free(from[1]), DAT_SUCCESS);
 	is(dat_ep_free(ep[1]), DAT_SUCCESS);
 	is(dat_pz_free(pz), DAT_SUCCESS);
 	is(dat_evd_free(requests), DAT_SUCCESS);
+	is(dat_evd_free(others), DAT_SUCCESS);
+}
+
+// dat_ep_modify changes what its mask names, and nothing else.
+static void check_modify(end *a)
+{
+	DAT_EP_HANDLE ep;
+	DAT_PZ_HANDLE pz;
+	DAT_EVD_HANDLE recv, request, connect;
+	DAT_EP_PARAM was, is_now, to;
+	DAT_BOOLEAN recv_idle, request_idle;
+	DAT_EP_STATE state;
+
+	is(dat_pz_create(ia, &pz), DAT_SUCCESS);
+	is(dat_evd_create(ia, 64, DAT_HANDLE_NULL, DAT_EVD_DTO_FLAG, &recv), DAT_SUCCESS);
+	is(dat_evd_create(ia, 64, DAT_HANDLE_NULL, DAT_EVD_DTO_FLAG, &request), DAT_SUCCESS);
+	is(dat_evd_create(ia, 64, DAT_HANDLE_NULL, DAT_EVD_CONNECTION_FLAG, &connect), DAT_SUCCESS);
+	is(dat_ep_create(ia, a->pz, a->recv, a->request, a->connect, NULL, &ep), DAT_SUCCESS);
+	memset(&to, 0, sizeof to);
+	to.pz_handle = pz;
+	to.recv_evd_handle = recv;
+	to.request_evd_handle = request;
+	to.connect_evd_handle = connect;
+	to.ep_attr.max_message_size = 1001;
+	to.ep_attr.max_rdma_size = 1002;
+	to.ep_attr.max_recv_dtos = 3;
+	to.ep_attr.max_request_dtos = 5;
+	to.ep_attr.max_rdma_read_in = 2;
+#define CHANGES(bit, field)                                                                                     \
+	is(dat_ep_query(ep, DAT_EP_FIELD_ALL, &was), DAT_SUCCESS);                                              \
+	must(was.field != to.field);                                                                            \
+	is(dat_ep_modify(ep, DAT_EP_FIELD_##bit, &to), DAT_SUCCESS);                                            \
+	is(dat_ep_query(ep, DAT_EP_FIELD_ALL, &is_now), DAT_SUCCESS);                                           \
+	must(is_now.field == to.field);                                                                         \
+	was.field = to.field;                                                                                   \
+	must(!memcmp(&is_now, &was, sizeof was))
+	CHANGES(PZ_HANDLE, pz_handle);
+	CHANGES(RECV_EVD_HANDLE, recv_evd_handle);
+	CHANGES(REQUEST_EVD_HANDLE, request_evd_handle);
+	CHANGES(CONNECT_EVD_HANDLE, connect_evd_handle);
+	CHANGES(EP_ATTR_MAX_MESSAGE_SIZE, ep_attr.max_message_size);
+	CHANGES(EP_ATTR_MAX_RDMA_SIZE, ep_attr.max_rdma_size);
+	CHANGES(EP_ATTR_MAX_RECV_DTOS, ep_attr.max_recv_dtos);
+	CHANGES(EP_ATTR_MAX_REQUEST_DTOS, ep_attr.max_request_dtos);
+	CHANGES(EP_ATTR_MAX_RDMA_READ_IN, ep_attr.max_rdma_read_in);
+	to.ep_attr.max_rdma_read_out = 2;
+	CHANGES(EP_ATTR_MAX_RDMA_READ_OUT, ep_attr.max_rdma_read_out);
+	to.ep_attr.max_rdma_read_in = to.ep_attr.max_rdma_read_out = 0;
+	CHANGES(EP_ATTR_MAX_RDMA_READ_IN, ep_attr.max_rdma_read_in);
+	CHANGES(EP_ATTR_MAX_RDMA_READ_OUT, ep_attr.max_rdma_read_out);
+
+	is(dat_ep_post_recv(ep, 0, NULL, cookie(1), DAT_COMPLETION_DEFAULT_FLAG), DAT_SUCCESS);
+	is(dat_ep_get_status(ep, &state, &recv_idle, &request_idle), DAT_SUCCESS);
+	must(state == DAT_EP_STATE_UNCONNECTED && !recv_idle && request_idle);
+	is(dat_ep_free(ep), DAT_SUCCESS);
+	is(dat_evd_free(recv), DAT_SUCCESS);
+	is(dat_evd_free(request), DAT_SUCCESS);
+	is(dat_evd_free(connect), DAT_SUCCESS);
+	is(dat_pz_free(pz), DAT_SUCCESS);
+}
+
+// A service point that makes the endpoints of its requests gets one from another service point.
+static void check_handoff(end *a)
+{
+	DAT_EVD_HANDLE requests, conn;
+	DAT_PSP_HANDLE first, second;
+	DAT_CONN_QUAL qual;
+	DAT_EP_HANDLE ep;
+	DAT_EP_PARAM to;
+	DAT_CR_PARAM param;
+	DAT_CR_HANDLE cr;
+	DAT_EVENT ev;
+
+	is(dat_evd_create(ia, 8, DAT_HANDLE_NULL, DAT_EVD_CR_FLAG, &requests), DAT_SUCCESS);
+	is(dat_evd_create(ia, 8, DAT_HANDLE_NULL, DAT_EVD_CONNECTION_FLAG, &conn), DAT_SUCCESS);
+	is(dat_psp_create(ia, QUAL + 1, requests, DAT_PSP_CONSUMER_FLAG, &first), DAT_SUCCESS);
+	is(dat_psp_create_any(ia, &qual, requests, DAT_PSP_PROVIDER_FLAG, &second), DAT_SUCCESS);
+	is(dat_ep_create(ia, a->pz, DAT_HANDLE_NULL, DAT_HANDLE_NULL, conn, NULL, &ep), DAT_SUCCESS);
+	is(dat_ep_connect(ep, ia_attr.ia_address_ptr, QUAL + 1, PATIENCE, 0, NULL, DAT_QOS_BEST_EFFORT,
+			  DAT_CONNECT_DEFAULT_FLAG),
+	   DAT_SUCCESS);
+	ev = event(requests, DAT_CONNECTION_REQUEST_EVENT);
+	must(ev.event_data.cr_arrival_event_data.sp_handle.psp_handle == first);
+	is(dat_cr_handoff(ev.event_data.cr_arrival_event_data.cr_handle, qual), DAT_SUCCESS);
+	ev = event(requests, DAT_CONNECTION_REQUEST_EVENT);
+	must(ev.event_data.cr_arrival_event_data.sp_handle.psp_handle == second);
+	cr = ev.event_data.cr_arrival_event_data.cr_handle;
+	is(dat_cr_query(cr, DAT_CR_FIELD_ALL, &param), DAT_SUCCESS);
+	must(param.local_ep_handle != DAT_HANDLE_NULL);
+	to.pz_handle = a->pz;
+	to.connect_evd_handle = conn;
+	is(dat_ep_modify(param.local_ep_handle, DAT_EP_FIELD_PZ_HANDLE | DAT_EP_FIELD_CONNECT_EVD_HANDLE, &to), DAT_SUCCESS);
+	is(dat_cr_accept(cr, param.local_ep_handle, 0, NULL), DAT_SUCCESS); // its own endpoint may be named
+	event(conn, DAT_CONNECTION_EVENT_ESTABLISHED);
+	event(conn, DAT_CONNECTION_EVENT_ESTABLISHED);
+	is(dat_ep_free(ep), DAT_SUCCESS);
+	is(dat_ep_free(param.local_ep_handle), DAT_SUCCESS);
+	is(dat_psp_free(first), DAT_SUCCESS);
+	is(dat_psp_free(second), DAT_SUCCESS);
+	is(dat_evd_free(requests), DAT_SUCCESS);
+	while (dat_evd_free(conn) != DAT_SUCCESS) // events of connections that end may come yet
+		usleep(1000);
 }
 
 // A request may come before dat_psp_create has returned. Its event names the service point.
@@ -684,8 +835,12 @@ static void check_many(void)
 
 	for (int round = 0; round < 2; round++) {
 		for (int i = 0; i < MANY; i++) {
+			DAT_CONTEXT context;
+
 			is(dat_cno_create(ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &cno[i]), DAT_SUCCESS);
-			is(dat_set_consumer_context(cno[i], (DAT_CONTEXT){.as_64 = i}), DAT_SUCCESS);
+			is(dat_get_consumer_context(cno[i], &context), DAT_SUCCESS);
+			must(context.as_64 == 0); // not that of a handle whose memory it reuses
+			is(dat_set_consumer_context(cno[i], (DAT_CONTEXT){.as_64 = i + 1}), DAT_SUCCESS);
 		}
 		for (int i = 0; i < MANY; i++) {
 			DAT_CONTEXT context;
@@ -693,7 +848,7 @@ static void check_many(void)
 			is(dat_cno_query(cno[i], DAT_CNO_FIELD_ALL, &param), DAT_SUCCESS);
 			must(param.ia_handle == ia);
 			is(dat_get_consumer_context(cno[i], &context), DAT_SUCCESS);
-			must(context.as_64 == (DAT_UINT64)i);
+			must(context.as_64 == (DAT_UINT64)i + 1);
 			is(dat_cno_free(cno[i]), DAT_SUCCESS);
 			must(dat_cno_query(cno[i], DAT_CNO_FIELD_ALL, &param) == ERR(DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_CNO));
 		}
@@ -712,9 +867,20 @@ static int open_files(void)
 	return n;
 }
 
+static void *post_late(void *evd) // when a wait is most likely to block in C
+{
+	DAT_EVENT ev = {.event_number = DAT_SOFTWARE_EVENT};
+
+	usleep(SECOND / 20);
+	for (int i = 0; i < 3; i++)
+		is(dat_evd_post_se(evd, &ev), DAT_SUCCESS);
+	return NULL;
+}
+
 // A wait leaves no file open, however long it is and however it ends.
 static void check_files(void)
 {
+	pthread_t late;
 	DAT_EVD_HANDLE evd;
 	DAT_CNO_HANDLE cno;
 	DAT_EVENT ev;
@@ -732,6 +898,10 @@ static void check_files(void)
 			before = open_files();
 	}
 	must(open_files() == before);
+	must(!pthread_create(&late, NULL, post_late, evd));
+	is(dat_evd_wait(evd, PATIENCE, 3, &ev, &more), DAT_SUCCESS);
+	must(more == 2); // a long wait says how many events are left
+	pthread_join(late, NULL);
 	is(dat_evd_free(evd), DAT_SUCCESS);
 	is(dat_cno_free(cno), DAT_SUCCESS);
 }
@@ -817,6 +987,7 @@ static void check_waits(end *a)
 	DAT_EVENT ev;
 	DAT_COUNT more;
 	DAT_CNO_HANDLE cno;
+	DAT_CNO_PARAM param;
 	DAT_EVD_HANDLE evd, triggered;
 	DAT_OS_WAIT_PROXY_AGENT proxy = {&agent_evd, agent};
 
@@ -842,6 +1013,9 @@ static void check_waits(end *a)
 	is(dat_cno_wait(cno, PATIENCE, &triggered), DAT_SUCCESS);
 	must(triggered == evd);
 	is(dat_cno_modify_agent(cno, proxy), DAT_SUCCESS);
+	is(dat_cno_query(cno, DAT_CNO_FIELD_ALL, &param), DAT_SUCCESS);
+	must(param.proxy_type == DAT_PROXY_TYPE_AGENT && param.proxy.agent.proxy_agent_func == agent);
+	must(param.proxy.agent.instance_data == &agent_evd);
 	is(dat_evd_post_se(evd, &ev), DAT_SUCCESS);
 	for (int i = 0; i < 6000 && !__atomic_load_n(&agent_evd, __ATOMIC_ACQUIRE); i++)
 		usleep(10000);
@@ -933,11 +1107,13 @@ static void bench(end *a, end *b)
 int main(int argc, char **argv)
 {
 	end a, b;
+	DAT_EP_PARAM param;
 
 	if (argc < 2)
 		return 2;
 	strict = argc > 2 && !strcmp(argv[2], "strict");
 	open_all(argv[1], &a, &b);
+	check_rights(&a);
 	if (strict) {
 		check_flags(&a);
 		check_no_attributes(&a);
@@ -955,6 +1131,8 @@ int main(int argc, char **argv)
 		check_flags(&a);
 		check_extension();
 		check_no_attributes(&a);
+		check_modify(&a);
+		check_handoff(&a);
 		check_reserved(argv[1]);
 		check_requests();
 		check_many();
@@ -965,6 +1143,8 @@ int main(int argc, char **argv)
 	is(dat_ep_disconnect(a.ep, DAT_CLOSE_GRACEFUL_FLAG), DAT_SUCCESS);
 	event(a.connect, DAT_CONNECTION_EVENT_DISCONNECTED);
 	event(b.connect, DAT_CONNECTION_EVENT_DISCONNECTED);
+	is(dat_ep_query(a.ep, DAT_EP_FIELD_ALL, &param), DAT_SUCCESS);
+	must(param.remote_ia_address_ptr->sa_family == 0 && port_of(param.remote_ia_address_ptr) == 0);
 	close_end(&a);
 	close_end(&b);
 	is(dat_ia_close(ia, DAT_CLOSE_GRACEFUL_FLAG), DAT_SUCCESS);

@@ -544,9 +544,18 @@ static void *wait_for_ever(void *evd)
 	return evd;
 }
 
-static void t_cancel(void) // a cancelled wait takes no event
+static void *wait_on_cno(void *cno)
 {
 	DAT_EVD_HANDLE evd;
+
+	dat_cno_wait(cno, DAT_TIMEOUT_INFINITE, &evd);
+	return cno;
+}
+
+static void t_cancel(void) // a cancelled wait takes no event
+{
+	DAT_EVD_HANDLE evd, from;
+	DAT_CNO_HANDLE cno;
 	DAT_EVENT ev;
 	DAT_COUNT more;
 	pthread_t t;
@@ -569,10 +578,30 @@ static void t_cancel(void) // a cancelled wait takes no event
 		post(evd);
 		pthread_cancel(t);
 		pthread_join(t, &result);
-		if (result == PTHREAD_CANCELED)
+		if (result != PTHREAD_CANCELED)
+			continue;
+		if (i % 2)
 			is(dat_evd_wait(evd, PATIENCE, 1, &ev, &more), DAT_SUCCESS);
+		else
+			is(dat_evd_dequeue(evd, &ev), DAT_SUCCESS);
 	}
 	is(dat_evd_free(evd), DAT_SUCCESS);
+	is(dat_cno_create(ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &cno), DAT_SUCCESS);
+	is(dat_evd_create(ia, 4, cno, DAT_EVD_SOFTWARE_FLAG, &evd), DAT_SUCCESS);
+	for (int i = 0; i < 200; i++) {
+		must(!pthread_create(&t, NULL, wait_on_cno, cno));
+		usleep(12000);
+		post(evd);
+		pthread_cancel(t);
+		pthread_join(t, &result);
+		if (result == PTHREAD_CANCELED) {
+			is(dat_cno_wait(cno, PATIENCE, &from), DAT_SUCCESS);
+			must(from == evd);
+		}
+		is(dat_evd_dequeue(evd, &ev), DAT_SUCCESS);
+	}
+	is(dat_evd_free(evd), DAT_SUCCESS);
+	is(dat_cno_free(cno), DAT_SUCCESS);
 }
 
 static void *refused(void *arg) // a thread that the child has started
