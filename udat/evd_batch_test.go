@@ -229,7 +229,7 @@ func TestWaitDeviceFails(t *testing.T) {
 	})
 }
 
-// TestPostOneSegment: the limits of sizes also apply to operations of one segment, which addFast
+// TestPostOneSegment: the limits of sizes also apply to operations of one segment, which simple
 // handles.
 func TestPostOneSegment(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
