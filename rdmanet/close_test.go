@@ -253,7 +253,7 @@ func TestLinger(t *testing.T) {
 func TestCloseBesideWrites(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		l := listen(t, dev, rdmanet.ListenConfig{})
-		for range 100 {
+		for range rounds(dev, 100) {
 			client, server := join(t, dev, l, rdmanet.Dialer{})
 			var all sync.WaitGroup
 			var written int

@@ -37,7 +37,7 @@ func TestDialEndsAsItSucceeds(t *testing.T) {
 		if dev != "mem0" || testing.Short() {
 			n = 1000
 		}
-		if raceEnabled {
+		if raceEnabled || testing.Short() && softDevice(dev) {
 			n /= 5
 		}
 		var typical time.Duration // the time of a Dial that succeeds
@@ -415,6 +415,14 @@ func inUse() uint64 {
 // softDevice reports whether the device is software of the kernel.
 func softDevice(dev string) bool {
 	return strings.HasPrefix(dev, "rxe") || strings.HasPrefix(dev, "siw")
+}
+
+// rounds returns n, or less in a short run in the emulated machine.
+func rounds(dev string, n int) int {
+	if testing.Short() && softDevice(dev) {
+		return max(1, n/10)
+	}
+	return n
 }
 
 // TestListenOnOneAddress: a listener on the device tcp listens on the address that it is given, and

@@ -17,7 +17,7 @@ import (
 func TestAcceptOrder(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		l := listen(t, dev, rdmanet.ListenConfig{})
-		for range 100 {
+		for range rounds(dev, 100) {
 			var dialed []net.Conn
 			for range 4 {
 				c, err := (&rdmanet.Dialer{Device: dev}).Dial(t.Context(), "rdma", l.Addr().String())
