@@ -202,18 +202,8 @@ func (ep *EP) rebuild(op string, next *EP) error {
 	}
 	ep.detachStreams() // first, so that flushed work of the old queue pair makes no events
 	ep.dropQP()
-	moveQueues(ep, next)
+	ep.requests.requestState, ep.recvs.recvState = next.requests.requestState, next.recvs.recvState
 	return nil
-}
-
-func moveQueues(to, from *EP) {
-	r, q := &to.recvs, &to.requests
-	r.qp, r.wrs, r.sges, r.inflight, r.source = from.recvs.qp, from.recvs.wrs, from.recvs.sges, from.recvs.inflight,
-		from.recvs.source
-	q.qp, q.wrs, q.sges, q.inflight, q.source = from.requests.qp, from.requests.wrs, from.requests.sges,
-		from.requests.inflight, from.requests.source
-	q.inline, q.suppressed, q.readOut = from.requests.inline, 0, 0
-	q.marked, q.fenced = false, false
 }
 
 // addReplaced calls source.addReplaced for both queues of the endpoint.

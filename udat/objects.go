@@ -366,7 +366,13 @@ func (ep *EP) object() *object {
 
 // requestQueue posts sends, RDMAs and binds.
 type requestQueue struct {
-	mu         ranked[rankRequests]
+	mu ranked[rankRequests]
+	requestState
+	ep *EP
+}
+
+// requestState is what Modify replaces, as one value, under ep.mu and mu.
+type requestState struct {
 	suppressed uint32 // number of consecutive suppressed posts that asked for no completion
 	fence      uint32 // sequence number of the latest fenced request
 	fenced     bool   // the request with the number fence may be in flight
@@ -374,22 +380,26 @@ type requestQueue struct {
 	marker     uint32 // sequence number of that request
 	inline     int
 	qp         fabric.QP
-	inflight   *inflight // Modify replaces it together with source, under ep.mu and mu
+	inflight   *inflight // that of source
 	batch[fabric.SendWR]
 
 	readOut int // number of RDMA reads that the connection allows in flight
-	ep      *EP
 	source  *source
 }
 
 // recvQueue posts receives.
 type recvQueue struct {
-	mu       ranked[rankRecvs]
+	mu ranked[rankRecvs]
+	recvState
+	ep *EP
+}
+
+// recvState is what Modify replaces, as one value, under ep.mu and mu.
+type recvState struct {
 	qp       fabric.QP
-	inflight *inflight // Modify replaces it together with source, under ep.mu and mu
+	inflight *inflight // that of source
 	batch[fabric.RecvWR]
 
-	ep     *EP
 	source *source
 }
 
