@@ -192,7 +192,7 @@ func TestEarlyGrant(t *testing.T) {
 
 // TestEarly: an acknowledgement that comes before the write that it belongs to has been counted is
 // kept, and nobody waits for the writer. When the write has been counted, it completes the request,
-// or is refused if it acknowledges more.
+// or is refused if it acknowledges more. What has come behind it is acknowledged too.
 func TestEarly(t *testing.T) {
 	for executed, want := range map[uint32]fabric.Status{1: fabric.StatusSuccess, 2: fabric.StatusFlush} {
 		v := newVictim(t)
@@ -201,7 +201,8 @@ func TestEarly(t *testing.T) {
 		l.inTurn(func() {
 			l.wrapSocket(func(sock socket) socket {
 				return &holds{sock, func() {
-					p.write(acks(2, executed), nil)
+					behind := iwarp.Header{Op: iwarp.OpWrite, Last: true, Key: v.mr.RKey(), Offset: v.at(0), Payload: 1}
+					p.bytes(append(frame(acks(2, executed), nil, p.crc), frame(behind, []byte{1}, p.crc)...))
 					within(t, "the frame is not kept", l.sent.recheck.Load)
 					within(t, "the receiving half is not free", func() bool {
 						if !l.qp.In.TryLock() {
@@ -216,6 +217,7 @@ func TestEarly(t *testing.T) {
 		s.sends([]fabric.SendWR{{Opcode: fabric.OpWrite}}, []uint32{8}, func() {})
 		if want == fabric.StatusSuccess { // also if nobody polls
 			within(t, "the frame is forgotten", func() bool { return l.heard.acked.Load() == 1 })
+			within(t, "the peer waits for ever", func() bool { return l.sent.executed.Load() == 1 })
 		} else {
 			p.terminatedWith(iwarp.FaultOperation)
 		}

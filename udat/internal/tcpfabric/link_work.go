@@ -81,6 +81,7 @@ func (l *link) resume() {
 	for _, more := l.receive(false); more && !l.sock.later(); {
 		_, more = l.receive(false)
 	}
+	l.owe(l.polled[ofReceives])
 }
 
 // settle completes requests that are done, in order. It stops at the first request that is not
