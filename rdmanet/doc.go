@@ -55,10 +55,10 @@
 //
 // On an idle connection the device asks the peer's device every [Dialer].KeepAlive. With the
 // default KeepAlive, calls that are blocked when the peer's host dies return within a minute. As
-// over TCP, a peer whose process is stopped keeps its connection; but the device tcp stops with its
-// process, and then does not answer. Dial ends after 30 seconds or with its context. Dial tries
-// again while the listener has too many requests. A listener queues up to [ListenConfig].Backlog
-// requests, and gives up peers that connect and send nothing: see SECURITY.md.
+// over TCP, a peer whose process is stopped keeps its connection. Dial ends after 30 seconds or
+// with its context. Dial tries again while the listener has too many requests. A listener queues up
+// to [ListenConfig].Backlog requests, and gives up peers that connect and send nothing: see
+// SECURITY.md.
 //
 // # Closing
 //

@@ -92,7 +92,8 @@
 // soft-RoCE after 16 s. An idle connection has no request that could fail. Therefore the keep-alive
 // ([WithKeepAlive]) sends a request on an idle connection. The keep-alive also breaks a connection
 // whose device does not give up its requests. It does so when nothing has completed for 3
-// intervals, plus about a second for each 4 KiB in flight.
+// intervals, plus about a second for each 4 KiB in flight. The device tcp has a keep-alive of its
+// own on Linux.
 //
 // As long as the peer's device keeps the connection, a Send may wait for a receive without limit.
 // If the peer's device has lost the connection, only this end's device can notice the loss, by its

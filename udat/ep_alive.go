@@ -11,6 +11,7 @@ import (
 // This file implements the keep-alive. A device notices that a peer has vanished only if a request
 // fails, and rdma_cm does not report a vanished peer. Therefore the keep-alive posts a request on
 // an idle connection. If the peer has vanished, the device gives up the request after its retries.
+// A device with a keep-alive of its own (WatchesPeers) needs none of this.
 
 // Some devices never give up a request: soft-RoCE with 7 retries, and soft-iWARP if it stalls. But
 // the device of a live peer always answers a request that needs no receive. If silentChecks
@@ -27,7 +28,7 @@ const (
 func (ia *IA) watchPeers() {
 	ia.mu.Lock()
 	defer ia.mu.Unlock()
-	if ia.keepAlive == 0 || ia.watching {
+	if ia.keepAlive == 0 || ia.watching || ia.has.WatchesPeers {
 		return
 	}
 	ia.watching = true

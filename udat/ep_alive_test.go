@@ -166,6 +166,15 @@ func TestKeepAliveEnds(t *testing.T) {
 	})
 }
 
+// TestKeepAliveOfDevice: where the device has a keep-alive the adapter has none. A peer whose
+// program is stopped could not answer its requests.
+func TestKeepAliveOfDevice(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, _ := pair(t, dev, setup{})
+		assert.Equal(t, udat.FlusherOf(a.ia).Running(), !udat.DeviceAttr(a.ia).WatchesPeers)
+	})
+}
+
 // TestKeepAliveRange: the option names its limits.
 func TestKeepAliveRange(t *testing.T) {
 	for _, d := range []time.Duration{-1, 1, 999 * time.Millisecond, 61 * time.Minute} {

@@ -42,6 +42,7 @@ func openIA(name string, registered *registeredName, opts []Option) (*IA, error)
 	if err := o.apply("ia_open", opts); err != nil {
 		return nil, err
 	}
+	o.fabric.KeepAlive = o.keepAlive
 	o.exposed = device == "tcp" && o.fabric.TLS == nil
 	return o.open(name, device, registered)
 }

@@ -253,9 +253,9 @@ func WithSpin(d time.Duration) Option {
 // acknowledges the write, and neither end gets an event. If the peer's device does not answer, the
 // connection is broken within 5 intervals, or sooner if this end's device gives up the write;
 // [Event.Err] has the reason. The package comment lists the exceptions. A peer that is slow or
-// stopped, or has no receives posted, keeps its connection, because its device still answers. But
-// the device tcp stops with its process, and then only a Send in flight keeps the connection. A
-// connection to a host that has restarted breaks.
+// stopped, or has no receives posted, keeps its connection, because its device still answers. A
+// connection to a host that has restarted breaks. On tcp the peer's kernel answers: TCP's own
+// keep-alive has the interval. But elsewhere than on Linux the peer's process has to answer.
 //
 // Extension.
 func WithKeepAlive(d time.Duration) Option {

@@ -54,10 +54,11 @@ type Fabric interface {
 
 // Options are the settings of one open device.
 type Options struct {
-	RNRRetry uint8         // receiver-not-ready retries of the device's connections, 0 to 6; 7 means for ever
-	Retry    uint8         // transport retries of the device's connections, 0 to 7, or DefaultRetry
-	CMWait   time.Duration // time limit of each internal step of connecting (address, route); 0: the fabric's default
-	Path     PathOptions   // path of the device's connections
+	RNRRetry  uint8         // receiver-not-ready retries of the device's connections, 0 to 6; 7 means for ever
+	Retry     uint8         // transport retries of the device's connections, 0 to 7, or DefaultRetry
+	CMWait    time.Duration // time limit of each internal step of connecting (address, route); 0: the fabric's default
+	Path      PathOptions   // path of the device's connections
+	KeepAlive time.Duration // idle time before a device that WatchesPeers probes the peer's host; 0: no probes
 
 	// Checksums says whether this end asks for a checksum of each frame. Only the fabric tcp
 	// supports this option. Both ends use checksums if either end asks for them. If nil, the fabric
@@ -140,6 +141,7 @@ type Attr struct {
 	Acknowledged   bool // a send or write completes when the peer has it, and fails if the peer refuses it
 	SolicitedArm   bool // CQ.Arm supports solicitedOnly; else it always arms for all completions
 	FailuresNotify bool // a CQ that is armed for solicited completions also notifies of every failed one
+	WatchesPeers   bool // the device has a keep-alive: Options.KeepAlive
 }
 
 // Device is an open device.

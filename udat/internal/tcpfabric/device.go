@@ -40,33 +40,33 @@ func (d *Device) watch() {
 	}
 }
 
-// check looks at the links whose data TCP has not delivered. TCP's user timeout would end a
-// connection whose peer has closed its window, because its program is stopped, although the peer's
-// host answers: so the timeout is off while the window is closed. But then check ends the
-// connection if the host has not answered for longer than limit.
+// check sets TCP's user timeout on the links whose data TCP has not delivered. The timeout is off
+// on an idle connection, because it would end the keep-alive after one probe. It is off while the
+// window of the peer is closed, because its program may be stopped while its host answers. Then
+// check itself ends the connection if the host has not answered for longer than limit.
 func (d *Device) check(limit time.Duration) {
 	for _, l := range d.waiting() {
 		l.unacked.Store(false)
+		var data, closed bool
 		var silent time.Duration
 		l.qp.In.Lock()
 		if l.live.Load() {
 			l.sock.raw(func(fd uintptr) {
-				data, closed, since := undelivered(fd)
-				if silent = since; data {
+				if data, closed, silent = undelivered(fd); data {
 					l.unacked.Store(true)
 				}
-				if l.patient != closed {
-					l.patient = closed
-					timeout := d.userTimeout()
-					if closed {
-						timeout = 0 // off
-					}
+				timeout := time.Duration(0) // off
+				if data && !closed {
+					timeout = d.userTimeout()
+				}
+				if l.timeout != timeout {
+					l.timeout = timeout
 					setUserTimeout(fd, timeout)
 				}
 			})
 		}
 		l.qp.In.Unlock()
-		if l.patient && silent > limit && l.end.CompareAndSwap(nil, &end{syscall.ETIMEDOUT}) {
+		if closed && silent > limit && l.end.CompareAndSwap(nil, &end{syscall.ETIMEDOUT}) {
 			l.run()
 		}
 	}

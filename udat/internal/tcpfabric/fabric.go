@@ -191,6 +191,7 @@ func (f *Fabric) adapter(name string, at netip.Addr) *softnic.Adapter {
 	attr.Transport, attr.MTU = "TCP (iWARP)", 1500
 	attr.Reach = "the peer's TCP port in every firewall between the two addresses, their subnets and routes"
 	attr.MaxConnData, attr.MaxAcceptData, attr.MaxRejectData = maxPrivate, maxPrivate, maxReject
+	attr.WatchesPeers = watchesPeers
 	a.Init(attr)
 	f.adapters[name] = a
 	return a

@@ -43,8 +43,8 @@ type link struct {
 	timers
 	attention
 	usage   usage
-	unacked atomic.Bool // TCP may have data of this end that the peer's host has not acknowledged
-	patient bool        // TCP's user timeout is off; only Device.check uses it
+	unacked atomic.Bool   // TCP may have data of this end that the peer's host has not acknowledged
+	timeout time.Duration // TCP's user timeout; 0: off; only Device.check uses it
 
 	tx tx
 	rx rx

@@ -127,23 +127,24 @@ func addrOf(a net.Addr) netip.AddrPort {
 // size.
 const noPath = 1448
 
+// keepAlive returns the keep-alive, which ends an idle connection whose peer's host does not answer
+// the first probe and the three after it.
 func (d *Device) keepAlive() net.KeepAliveConfig {
-	return net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Count: 3,
-		Interval: time.Duration(d.Opts.Retry+1) * time.Second}
+	every := d.Opts.KeepAlive
+	return net.KeepAliveConfig{Enable: every > 0, Idle: every, Interval: min(every, d.userTimeout()/4), Count: 3}
 }
 
-// keep sets how soon TCP notices that the peer has vanished, and returns TCP's segment size. The
-// time depends on the retries in the options: with 7 retries, the default, the time is about half a
-// minute. If the connection is within this host, keep also sets its congestion control.
+// keep sets the keep-alive, unless watchesPeers, and returns TCP's segment size. If the connection
+// is within this host, keep also sets its congestion control.
 func (d *Device) keep(c stream) (segment int) {
 	tcp := tcpOf(c)
-	if !inheritsKeepAlive {
+	if !watchesPeers {
 		tcp.SetKeepAliveConfig(d.keepAlive())
 	}
 	if !leaves(c) {
 		unpace(tcp)
 	}
-	if segment = tune(tcp, d.userTimeout()); segment <= 0 {
+	if segment = segmentSize(tcp); segment <= 0 {
 		segment = noPath
 	}
 	return segment

@@ -69,6 +69,13 @@ func tcpOf(c stream) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
+// withFD calls f with the descriptor of the connection, unless the connection is closed.
+func withFD(c *net.TCPConn, f func(fd uintptr)) {
+	if raw, err := c.SyscallConn(); err == nil {
+		raw.Control(f)
+	}
+}
+
 // maxHandshake is how many bytes of a peer's handshake are taken.
 const maxHandshake = 32 << 10
 
@@ -265,11 +272,7 @@ func (s *streamSock) broken() error {
 	return s.outErr
 }
 
-func (s *streamSock) raw(f func(fd uintptr)) {
-	if raw, err := tcpOf(s.c).SyscallConn(); err == nil {
-		raw.Control(f)
-	}
-}
+func (s *streamSock) raw(f func(fd uintptr)) { withFD(tcpOf(s.c), f) }
 
 func (s *streamSock) closeWrite() {
 	s.mu.Lock()

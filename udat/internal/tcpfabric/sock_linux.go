@@ -315,14 +315,10 @@ func (p *poller) adopt(from stream, on events) (socket, error) {
 	if !ok {
 		return newStreamSock(from, on), nil
 	}
-	raw, err := c.SyscallConn()
+	fd, err := -1, net.ErrClosed
+	withFD(c, func(old uintptr) { fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) })
 	if err != nil {
-		return nil, err
-	}
-	fd, dup := -1, error(nil)
-	err = raw.Control(func(old uintptr) { fd, dup = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) })
-	if err = errors.Join(err, os.NewSyscallError("fcntl", dup)); err != nil {
-		return nil, err
+		return nil, os.NewSyscallError("fcntl", err)
 	}
 	c.Close()
 	s := &sock{p: p, fd: fd, on: on}
@@ -439,28 +435,25 @@ func undelivered(fd uintptr) (data, closed bool, silent time.Duration) {
 	return true, closed, time.Duration(i.Last_ack_recv) * time.Millisecond
 }
 
+// watchesPeers says that TCP notices that the peer's host has vanished: by the user timeout, and on
+// an idle connection by probes. The host answers these even if the peer's program is stopped.
+const watchesPeers = true
+
 func setUserTimeout(fd uintptr, unanswered time.Duration) {
 	unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unanswered.Milliseconds()))
 }
 
-// tune sets the time after which unacknowledged data ends the connection. Package net cannot set
-// this time. tune returns TCP's segment size, or 0 if that is unknown.
-func tune(c *net.TCPConn, unanswered time.Duration) (segment int) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return 0
-	}
-	raw.Control(func(fd uintptr) {
-		setUserTimeout(fd, unanswered)
-		segment, _ = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG)
-	})
-	return segment
+// segmentSize returns TCP's segment size, or 0 if that is unknown.
+func segmentSize(c *net.TCPConn) (size int) {
+	withFD(c, func(fd uintptr) { size, _ = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG) })
+	return size
 }
-
-const inheritsKeepAlive = true
 
 // setKeepAlive sets the keep-alive of a socket before it connects or listens.
 func setKeepAlive(raw syscall.RawConn, k net.KeepAliveConfig) {
+	if !k.Enable {
+		return
+	}
 	raw.Control(func(fd uintptr) {
 		unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, int(k.Idle/time.Second))
 		unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, int(k.Interval/time.Second))
@@ -473,9 +466,5 @@ func setKeepAlive(raw syscall.RawConn, k net.KeepAliveConfig) {
 // may choose. If the host's own congestion control is BBR, the kernel sends each segment by a
 // timer, even within the host. If unpace fails, the connection stays as it is.
 func unpace(c *net.TCPConn) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return
-	}
-	raw.Control(func(fd uintptr) { unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, "reno") })
+	withFD(c, func(fd uintptr) { unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, "reno") })
 }

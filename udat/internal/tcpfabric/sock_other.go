@@ -37,15 +37,15 @@ func (*poller) serve(*softnic.CQ, time.Time, func() bool) bool { return false }
 
 func (*poller) kick(*softnic.CQ) bool { return false }
 
-// Here TCP has no user timeout.
+// Here TCP has no user timeout: requests of the keep-alive bound the time for data in flight.
+const watchesPeers = false
+
 func undelivered(uintptr) (data, closed bool, silent time.Duration) { return false, false, 0 }
 
 func setUserTimeout(uintptr, time.Duration) {}
 
-func tune(*net.TCPConn, time.Duration) (segment int) { return 0 }
+func segmentSize(*net.TCPConn) int { return 0 }
 
 func unpace(*net.TCPConn) {}
-
-const inheritsKeepAlive = false
 
 func setKeepAlive(syscall.RawConn, net.KeepAliveConfig) {}
