@@ -88,7 +88,6 @@ OTHER(int, rdma_join_multicast_ex, RDMACM_1.1, (struct rdma_cm_id *id, struct rd
 OTHER(int, rdma_get_cm_event, RDMACM_1.0, (struct rdma_event_channel *channel, struct rdma_cm_event **event), (channel, event))
 OTHER(int, rdma_ack_cm_event, RDMACM_1.0, (struct rdma_cm_event *event), (event))
 POINTER(struct ibv_context **, rdma_get_devices, RDMACM_1.0, (int *num_devices), (num_devices))
-OTHER(void, rdma_free_devices, RDMACM_1.0, (struct ibv_context **list), (list))
 OTHER(int, rdma_set_option, RDMACM_1.0, (struct rdma_cm_id *id, int level, int optname, void *optval, size_t optlen), (id, level, optname, optval, optlen))
 OTHER(int, rdma_migrate_id, RDMACM_1.0, (struct rdma_cm_id *id, struct rdma_event_channel *channel), (id, channel))
 OTHER(int, rdma_getaddrinfo, RDMACM_1.0, (const char *node, const char *service, const struct rdma_addrinfo *hints, struct rdma_addrinfo **res), (node, service, hints, res))
