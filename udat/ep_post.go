@@ -72,7 +72,9 @@ func (ep *EP) PostBatch(ops []Op) (int, error) {
 		var bad error
 		chunk := ops[posted:min(len(ops), posted+cap(q.wrs))]
 		for i := 0; i < len(chunk) && bad == nil; i++ {
-			bad = q.add(ep, &chunk[i])
+			if !q.addFast(ep, &chunk[i]) {
+				bad = q.add(ep, &chunk[i])
+			}
 		}
 		n, err := q.submit()
 		posted += n
@@ -92,7 +94,10 @@ func (ep *EP) post(o *Op) error {
 	}
 	q := &ep.requests
 	q.mu.Lock()
-	err := q.add(ep, o)
+	var err error
+	if !q.addFast(ep, o) {
+		err = q.add(ep, o)
+	}
 	if err == nil {
 		_, err = q.submit()
 	}
@@ -105,86 +110,109 @@ func (q *requestQueue) add(ep *EP, o *Op) error {
 	if o.Kind >= opKinds {
 		return fail("ep_post_batch", InvalidParameter, SubArg2, "operation kind %d is not known", o.Kind)
 	}
-	r, n, first := &opRules[o.Kind], len(q.wrs), len(q.sges)
-	var sges []fabric.SGE
-	var length uint64
-	var key uint32
-	if r.simple(ep, o) {
-		t := &o.IOV[0]
-		sges, length, key = append(q.sges, t.sge()), t.SegmentLength, t.LMR.lkey
-	} else {
-		var err error
-		if sges, length, err = r.check(ep, o, q.sges); err != nil {
-			return err
-		}
-		key = keyOf(o.IOV)
+	r := &opRules[o.Kind]
+	if err := r.check(ep, o); err != nil {
+		return err
 	}
-	if q.inflight.mayBeFull(n) && !q.room() {
+	first := len(q.sges)
+	limit := uint64(math.MaxUint64)
+	if r.opcode == fabric.OpRead {
+		limit = o.Remote.SegmentLength
+	}
+	sges, length, total, err := appendSegments(q.sges, r.call, o.IOV, r.need, ep.pz, limit)
+	if err != nil {
+		return err
+	}
+	if err := r.checkLength(&ep.attr, o, total, length); err != nil {
+		return err
+	}
+	if !q.room() {
 		return fail(r.call, InsufficientResources, SubResourceCredits, "all %d requests (MaxRequestDTOs) are in flight",
 			q.inflight.limit)
 	}
+	n := len(q.wrs)
 	seq := q.inflight.tail + uint32(n)
-	flags := fabric.Signaled
-	if o.Flags != 0 {
-		flags = q.signal(o.Flags, seq)
-	} else {
-		q.suppressed = 0
-	}
-	if r.inline && length <= uint64(q.inline) && length > 0 && (!q.fenced || !q.behindFence()) {
+	flags := q.signal(o.Flags, seq)
+	if r.inline && length <= uint64(q.inline) && length > 0 && !q.behindFence() {
 		flags |= fabric.Inline
 	}
-	q.inflight.entry(seq).set(o.Cookie, length, r.dto, entryOf(o.Flags), key)
+	q.inflight.entry(seq).set(o.Cookie, length, r.dto, entryOf(o.Flags), keyOf(o.IOV))
 	// The request is written directly into q.wrs. Fields that the operation does not use are left
 	// as they are, because devices do not read them.
 	wrs := q.wrs[:n+1]
 	wr := &wrs[n]
-	wr.ID, wr.Opcode, wr.Flags = q.inflight.workID(seq), r.opcode, flags
+	wr.ID, wr.Opcode, wr.Flags, wr.Imm = q.inflight.workID(seq), r.opcode, flags, rawImmediate(o.Immediate)
 	wr.FirstSGE, wr.NumSGE = uint32(first), uint32(len(sges)-first)
-	if r.remote {
+	switch {
+	case r.remote:
 		wr.RemoteAddr, wr.RKey = o.Remote.TargetAddress, o.Remote.RMRContext
-	}
-	if r.beyond {
-		wr.Imm, wr.CompareAdd, wr.Swap = rawImmediate(o.Immediate), o.CompareAdd, o.Swap
-		if r.opcode == fabric.OpSendInv {
-			wr.RKey = o.InvalidateContext
-		}
+		wr.CompareAdd, wr.Swap = o.CompareAdd, o.Swap
+	case r.opcode == fabric.OpSendInv:
+		wr.RKey = o.InvalidateContext
 	}
 	q.sges, q.wrs = sges, wrs
 	return nil
 }
 
-// simple reports whether check would succeed, for the most frequent operations: Sends and RDMA
-// writes of one segment, in CONNECTED. If it returns false, check decides.
-func (r *opRule) simple(ep *EP, o *Op) bool {
-	if !r.inline || len(o.IOV) != 1 || ep.exactState() != EPConnected || o.Flags&^(r.flags&^CompletionUnsignalled) != 0 {
+// addFast does the same as add, but only for the most frequent operations: Sends, RDMA writes, and
+// RDMA writes with immediate data, each of one segment. It returns false if a check fails or the
+// operation is of another kind. The caller then calls add, which adds the operation or returns the
+// error.
+func (q *requestQueue) addFast(ep *EP, o *Op) bool {
+	if len(o.IOV) != 1 || ep.exactState() != EPConnected {
 		return false
 	}
 	t, a := &o.IOV[0], &ep.attr
-	n, most, segments := t.SegmentLength, a.MaxMessageSize, a.MaxRequestIOV
-	if r.remote {
-		most, segments = min(a.MaxRDMASize, o.Remote.SegmentLength), a.MaxRDMAWriteIOV
-	}
-	if n == 0 || n > min(most, math.MaxUint32) || segments < 1 {
+	length := t.SegmentLength
+	flags, opcode, dto, allowed := fabric.Signaled, fabric.OpSend, DTOSend, sendFlags&^CompletionUnsignalled
+	switch o.Kind {
+	case OpSend:
+		if length > a.MaxMessageSize || a.MaxRequestIOV < 1 {
+			return false
+		}
+	case OpRDMAWrite, OpRDMAWriteImmediate:
+		if length > a.MaxRDMASize || a.MaxRDMAWriteIOV < 1 || length > o.Remote.SegmentLength {
+			return false
+		}
+		opcode, dto, allowed = fabric.OpWrite, DTORDMAWrite, rdmaFlags&^CompletionUnsignalled
+		if o.Kind == OpRDMAWriteImmediate {
+			if !ep.obj.ia.has.WriteImmediate {
+				return false
+			}
+			opcode, dto, allowed = fabric.OpWriteImm, DTORDMAWriteImm, sendFlags&^CompletionUnsignalled
+		}
+	default:
 		return false
 	}
-	return t.valid(PrivLocalRead, ep.pz) && (!r.beyond || r.supported(ep.obj.ia) == nil)
-}
-
-// check checks an operation, and appends its segments to sges. It returns the length of the
-// operation, or the error.
-func (r *opRule) check(ep *EP, o *Op, sges []fabric.SGE) (_ []fabric.SGE, length uint64, err error) {
-	if err := r.allowed(ep, o); err != nil {
-		return nil, 0, err
+	if o.Flags&^allowed != 0 || length == 0 || length > math.MaxUint32 || !t.valid(PrivLocalRead, ep.pz) {
+		return false
 	}
-	limit := uint64(math.MaxUint64)
-	if r.opcode == fabric.OpRead {
-		limit = o.Remote.SegmentLength
+	work, n, first := q.inflight, len(q.wrs), len(q.sges)
+	seq := work.tail + uint32(n)
+	if work.mayBeFull(n) && work.full(n) {
+		return false
 	}
-	sges, length, total, err := appendSegments(sges, r.call, o.IOV, r.need, ep.pz, limit)
-	if err != nil {
-		return nil, 0, err
+	if o.Flags != 0 {
+		flags = q.signal(o.Flags, seq)
+	} else {
+		q.suppressed = 0
 	}
-	return sges, length, r.checkLength(&ep.attr, o, total, length)
+	if length <= uint64(q.inline) && (!q.fenced || !q.behindFence()) {
+		flags |= fabric.Inline
+	}
+	work.entry(seq).set(o.Cookie, length, dto, entryOf(o.Flags), t.LMR.lkey)
+	q.sges = q.sges[:first+1]
+	q.sges[first] = t.sge()
+	q.wrs = q.wrs[:n+1]
+	wr := &q.wrs[n]
+	wr.ID, wr.Opcode, wr.Flags, wr.FirstSGE, wr.NumSGE = work.workID(seq), opcode, flags, uint32(first), 1
+	if opcode != fabric.OpSend {
+		wr.RemoteAddr, wr.RKey = o.Remote.TargetAddress, o.Remote.RMRContext
+	}
+	if opcode == fabric.OpWriteImm {
+		wr.Imm = rawImmediate(o.Immediate)
+	}
+	return true
 }
 
 func (r *opRule) checkLength(a *EPAttr, o *Op, total, length uint64) error {

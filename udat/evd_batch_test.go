@@ -229,7 +229,7 @@ func TestWaitDeviceFails(t *testing.T) {
 	})
 }
 
-// TestPostOneSegment: the limits of sizes also apply to operations of one segment, which simple
+// TestPostOneSegment: the limits of sizes also apply to operations of one segment, which addFast
 // handles.
 func TestPostOneSegment(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {

@@ -75,8 +75,8 @@ var opRules = [opKinds]opRule{
 		remote: true, atomic: true, flags: rdmaFlags, beyond: true},
 }
 
-// allowed returns an error if the endpoint, its state or the device does not allow the operation.
-func (r *opRule) allowed(ep *EP, o *Op) error {
+// check returns an error if the endpoint, its state or the device does not allow the operation.
+func (r *opRule) check(ep *EP, o *Op) error {
 	if s := ep.getState(); s != EPConnected && s != EPDisconnected {
 		return ep.wrongState(r.call, s)
 	}
