@@ -40,6 +40,10 @@ func TestInside(t *testing.T) {
 	idle, err := (&rdmanet.Dialer{Device: "mem0"}).Dial(t.Context(), "rdma", server)
 	assert.NilError(t, err)
 	defer idle.Close()
+	messages := rdmanet.NewMessages(idle) // an answer says that the server has accepted
+	assert.NilError(t, messages.SendMsg(t.Context(), []byte("x")))
+	_, err = messages.RecvMsg(t.Context(), make([]byte, 1))
+	assert.NilError(t, err)
 	interrupt()
 	assert.NilError(t, idle.SetReadDeadline(time.Now().Add(exampletest.Patience)))
 	_, err = idle.Read(make([]byte, 1))
