@@ -55,7 +55,7 @@ if [ $# -gt 0 ]; then
   parts "$@"
   exit
 fi
-echo "The gate takes about 10 minutes on two processors with a warm build cache, and 17 the first time."
+echo "The gate takes 5 to 8 minutes on two processors with a warm build cache, and 17 the first time."
 echo "First ${checks[*]}; then at the same time: $(printf '%s; ' "${lanes[@]}")vm is a real verbs device. Logs: $log"
 for name in "${checks[@]}"; do part "$name"; done
 pids=() status=0
