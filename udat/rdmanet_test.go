@@ -49,6 +49,8 @@ func TestStreamFaults(t *testing.T) {
 				var scripts [2]faultfabric.Script
 				var providers [2]string
 				for i := range scripts {
+					// A device that loses what it should report does not watch its peers: udat does.
+					scripts[i].Attr = func(a *fabric.Attr) { a.WatchesPeers = false }
 					providers[i] = fmt.Sprintf("%s-%d", strings.ReplaceAll(name, " ", "-"), i)
 					assert.NilError(t, udat.RegisterProvider(providers[i], dev, udat.Through(scripts[i].Wrap)))
 					defer removeWhenClosed(t, providers[i])
