@@ -20,7 +20,8 @@ import (
 
 // onFabric opens mem0 on a new fabric. edit sets the limits and abilities of its device.
 func onFabric(edit func(*fabric.Attr)) udat.Option {
-	own := memfabric.New(memfabric.WithAttr(edit))
+	own := memfabric.New()
+	edit(&own.Attr)
 	return udat.Through(func(f fabric.Fabric) fabric.Fabric {
 		if f.Name() == own.Name() {
 			return own

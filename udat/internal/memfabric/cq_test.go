@@ -260,7 +260,9 @@ func TestQueueWraps(t *testing.T) {
 // TestCQDepths: a queue has 1 to MaxCQE entries, as created or resized.
 func TestCQDepths(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		e := newEnd(t, New(WithAttr(func(a *fabric.Attr) { a.MaxCQE = 64 })), endOptions{})
+		f := New()
+		f.Attr.MaxCQE = 64
+		e := newEnd(t, f, endOptions{})
 		for depth, good := range map[int]bool{-1: false, 0: false, 1: true, 64: true, 65: false} {
 			c, err := e.dev.CreateCQ(depth)
 			other, otherErr := e.dev.CreateCQ(7)

@@ -145,9 +145,10 @@ func TestCloseNamesWhatIsLeft(t *testing.T) {
 
 func TestLimitsAndAbilities(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := New(WithAttr(func(a *fabric.Attr) {
-			a.MaxPD, a.MaxMW, a.Atomics, a.SendInvalidate, a.WriteImmediate = 2, 0, false, false, false
-		}), WithAttr(func(a *fabric.Attr) { a.MaxSRQ = 0 }))
+		f := New()
+		limits := &f.Attr
+		limits.MaxPD, limits.MaxMW, limits.MaxSRQ = 2, 0, 0
+		limits.Atomics, limits.SendInvalidate, limits.WriteImmediate = false, false, false
 		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
 		join(t, a, b)
 		p, err := a.dev.AllocPD()

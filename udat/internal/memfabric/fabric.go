@@ -30,17 +30,8 @@ type Fabric struct {
 	network
 }
 
-// Option changes a new Fabric.
-type Option func(*Fabric)
-
-// WithAttr calls edit, which may change the limits and abilities of the fabric's device. The device
-// then refuses everything that the changed attributes do not allow.
-func WithAttr(edit func(*fabric.Attr)) Option {
-	return func(f *Fabric) { edit(&f.Attr) }
-}
-
 // New returns a fabric with a network of its own.
-func New(opts ...Option) *Fabric {
+func New() *Fabric {
 	f := &Fabric{network: network{listeners: make(map[uint16]*listener), nextPort: firstFreePort}}
 	f.Init(softnic.Attr(fabric.DeviceInfo{
 		Name:   deviceName,
@@ -50,14 +41,11 @@ func New(opts ...Option) *Fabric {
 		Detail: "embedded fabric inside this process",
 	}))
 	f.Attr.Transport, f.Attr.MTU = "mem", 4096
-	for _, o := range opts {
-		o(f)
-	}
 	return f
 }
 
 // Default returns the fabric that the whole process shares.
-var Default = sync.OnceValue(func() *Fabric { return New() })
+var Default = sync.OnceValue(New)
 
 // Name returns "mem".
 func (f *Fabric) Name() string { return "mem" }
