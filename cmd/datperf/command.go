@@ -19,6 +19,7 @@ const measuring, results, host = "measure", "results", "host"
 var wanted = map[string]string{
 	"bool": "true or false", "int": "a whole number", "int64": "a whole number",
 	"intSlice": "a whole number, or several with commas between them",
+	"rate":     "a number of operations, or of bits with their unit: 500kb/s, 20Mb/s, 1.5Gb/s",
 	"float64":  "a number", "duration": "a time with its unit, for example 10s or 50us",
 }
 
@@ -66,7 +67,7 @@ func (a *app) commands() *cobra.Command {
 			if errors.Is(err, strconv.ErrRange) {
 				want = "a number nearer to 0"
 			}
-			if _, ours := errors.AsType[*strconv.NumError](err); ours || kind == "duration" {
+			if _, ours := errors.AsType[*strconv.NumError](err); ours || kind == "duration" || kind == "rate" {
 				err = fmt.Errorf("--%s %q: must be %s", bad.GetFlag().Name, bad.GetValue(), want)
 			}
 		}

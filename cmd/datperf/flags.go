@@ -24,6 +24,7 @@ type planFlags struct {
 	repeats                                             int
 	duration, interval, stall                           time.Duration
 	forever                                             bool
+	rate                                                rate
 	base                                                result.Case
 }
 
@@ -67,8 +68,8 @@ func (p *planFlags) register(c *cobra.Command) {
 		f.IntSliceVarP(&p.depths, "depth", "d", []int{0},
 			"bw: requests outstanding per queue pair, a list of `numbers` (default 128, or twice --batch)")
 		f.IntSliceVar(&p.batches, "batch", []int{1}, "bw: requests per post, a list of `numbers`")
-		f.Float64Var(&p.base.Rate, "rate", 0,
-			"open loop: `operations` per second, whether or not earlier ones have completed (default closed loop)")
+		f.Var(&p.rate, "rate", "open loop: `operations` per second, or bits of payload as 10Gb/s or 500Mb/s, "+
+			"whether or not earlier ones have completed (default closed loop)")
 		computed(f, "depth")
 	})
 	addFlags(c, "Queues, polling and memory", func(f *pflag.FlagSet) {
@@ -190,6 +191,37 @@ func (s *seconds) Set(text string) error {
 	return err
 }
 
+// rate is the value of --rate: operations per second, or bits per second.
+type rate struct {
+	text string
+	n    float64
+	bits bool
+}
+
+func (r *rate) String() string {
+	if r.n == 0 {
+		return "0"
+	}
+	return r.text
+}
+
+func (r *rate) Type() string { return "rate" }
+
+func (r *rate) Set(text string) error {
+	number, bits := strings.CutSuffix(text, "b/s")
+	unit := 1.
+	if at := strings.IndexAny(number, "kMG"); bits && at > 0 && at == len(number)-1 {
+		unit = map[byte]float64{'k': 1e3, 'M': 1e6, 'G': 1e9}[number[at]]
+		number = number[:at]
+	}
+	n, err := strconv.ParseFloat(number, 64)
+	if err != nil || math.IsNaN(n) || math.IsInf(n, 0) {
+		return cmp.Or(err, errors.New("not finite"))
+	}
+	*r = rate{text, n * unit, bits}
+	return nil
+}
+
 // plan returns a plan with all combinations of the flags' values. The layer varies fastest, so that
 // cases that differ only in the layer follow one another.
 func (p *planFlags) plan() (engine.Plan, error) {
@@ -210,6 +242,7 @@ func (p *planFlags) plan() (engine.Plan, error) {
 		}
 		p.duration = 30 * 24 * time.Hour
 	}
+	p.base.Rate = p.rate.n
 	p.base.Connect = strings.TrimPrefix(p.connect, result.CM)
 	p.base.Duration = result.Seconds(p.duration)
 	p.base.Interval, p.base.Stall = result.Seconds(p.interval), result.Seconds(p.stall)
@@ -236,6 +269,9 @@ func (p *planFlags) plan() (engine.Plan, error) {
 	for i := range cases {
 		c := &cases[i]
 		c.Complete()
+		if p.rate.bits && c.Size > 0 {
+			c.Rate = p.rate.n / 8 / float64(c.Size)
+		}
 		if !seen[*c] { // atomics have one size, whatever --size says
 			seen[*c] = true
 			plan.Cases = append(plan.Cases, *c)
