@@ -77,6 +77,12 @@ func (p *pieces) gather(t *keyTable, dom *pd, sges []fabric.SGE, skip, n uint64,
 
 // release unpins everything.
 func (p *pieces) release() {
+	if len(p.held) > 0 {
+		p.leave()
+	}
+}
+
+func (p *pieces) leave() {
 	for i, s := range p.held {
 		s.leave()
 		p.held[i], p.bufs[i] = nil, nil
@@ -87,11 +93,12 @@ func (p *pieces) release() {
 // Move copies payload. It returns false if it could not copy all, because the program has unmapped
 // memory, or has made its file shorter. Without SetPanicOnFault that would end the process.
 func Move(dst, src []byte) (ok bool) {
-	defer func(was bool) {
+	was := debug.SetPanicOnFault(true)
+	defer func() {
 		if debug.SetPanicOnFault(was); !ok {
 			recover()
 		}
-	}(debug.SetPanicOnFault(true))
+	}()
 	move(dst, src)
 	return true
 }

@@ -35,8 +35,9 @@ func (q *QP) queueSends(wrs []fabric.SendWR, sges []fabric.SGE) (int, error) {
 		}
 		s := q.sq.next()
 		s.WR, s.Length = *wr, length
-		s.SGEs = append(s.SGEs[:0], list...)
-		if wr.Flags&fabric.Inline != 0 {
+		if wr.Flags&fabric.Inline == 0 {
+			s.SGEs = append(s.SGEs[:0], list...)
+		} else {
 			s.Inline = slices.Grow(s.Inline[:0], q.maxInline) // the slot keeps this memory for later requests
 			for _, sge := range list {
 				var ok bool

@@ -134,13 +134,10 @@ func (l *link) fill() bool {
 	t.borrow(l)
 	owes := l.controls()
 	// Answers and requests alternate, one message at a time.
-	for failed := 0; failed < 2 && l.roomy(); t.answers.turn = !t.answers.turn {
-		failed++
-		if t.answers.turn && l.answer() || !t.answers.turn && l.requestNext() {
-			failed = 0
-		}
+	for more := true; more && l.roomy(); t.answers.turn = !t.answers.turn {
+		more = t.answers.turn && l.answer() || l.requestNext() || l.answer()
 	}
-	if l.roomy() {
+	if t.next != l.qp.Sends().Tail() && l.roomy() {
 		l.starve()
 	}
 	if owes && l.due() { // no Send has carried the acknowledgement

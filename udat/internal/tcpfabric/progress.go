@@ -1,7 +1,6 @@
 package tcpfabric
 
 import (
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +15,7 @@ type progress struct {
 	dev    *Device
 	queue  *softnic.CQ
 	owing  atomic.Pointer[link] // a link that owes an acknowledgement, which the caller's answer may carry
+	listed atomic.Bool          // it is in Device.owing
 	polls  atomic.Uint32
 	misses atomic.Uint32        // polls while the keeper led
 	only   atomic.Pointer[link] // the only link that uses the queue; nil: none, or there have been several
@@ -130,12 +130,13 @@ func (l *link) acknowledgeNow() {
 
 // remind makes the method tick send the acknowledgement that a queue owes.
 func (d *Device) remind(s *progress) {
+	if s.listed.Load() || s.listed.Swap(true) {
+		return
+	}
 	d.progressMu.Lock()
 	defer d.progressMu.Unlock()
-	if !slices.Contains(d.owing, s) {
-		d.owing = append(d.owing, s)
-		d.poller.again()
-	}
+	d.owing = append(d.owing, s)
+	d.poller.again()
 }
 
 // tick sends the acknowledgements that queues owe.
@@ -145,6 +146,7 @@ func (d *Device) tick() {
 	d.owing, d.paying = d.paying[:0], owing
 	d.progressMu.Unlock()
 	for _, s := range owing {
+		s.listed.Store(false) // before pay: what is owed after it is listed again
 		s.pay()
 	}
 }

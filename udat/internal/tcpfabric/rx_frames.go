@@ -467,11 +467,11 @@ func (x *rx) consume(l *link) {
 // next handles the headers of the next frame. It returns false if not all headers have come, or if
 // the frame is refused.
 func (x *rx) next(l *link) bool {
-	b := x.buf[x.r:x.w]
 	x.missing = 0
-	if len(b) < iwarp.PrefixSize {
+	if x.w-x.r < iwarp.PrefixSize {
 		return false
 	}
+	b := x.buf[x.r:x.w]
 	segment := int(binary.BigEndian.Uint16(b))
 	x.known = copy(x.head[:], b[:min(len(b), lengthSize+segment)])
 	head, err := iwarp.HeaderSize(b, l.own)

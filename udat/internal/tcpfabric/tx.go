@@ -232,12 +232,15 @@ func (l *link) frame(h *iwarp.Header, p part) (st fabric.Status) {
 	copied := n > 0 && (n <= copyLimit || l.crc)
 	if copied {
 		var bufs [][]byte
+		inline := false // the payload is not memory of the program
 		switch p.kind {
 		case staged: // the payload of a terminate
 			t.one[0] = l.rx.last[:n]
 			bufs = t.one[:]
 		case ofRequest:
-			bufs, st = l.qp.Payload(&t.mine, l.qp.Sends().Slot(p.slot), p.off, uint64(n))
+			s := l.qp.Sends().Slot(p.slot)
+			inline = s.WR.Flags&fabric.Inline != 0
+			bufs, st = l.qp.Payload(&t.mine, s, p.off, uint64(n))
 		case ofPeer:
 			if l.qp.Reach(&t.theirs, p.key, p.off, uint64(n), fabric.RemoteRead) != softnic.Granted {
 				st = fabric.StatusRemoteAccess
@@ -251,7 +254,9 @@ func (l *link) frame(h *iwarp.Header, p part) (st fabric.Status) {
 		for _, b := range bufs {
 			at := len(t.stage)
 			t.stage = t.stage[:at+len(b)]
-			if !softnic.Move(t.stage[at:], b) {
+			if inline {
+				copy(t.stage[at:], b)
+			} else if !softnic.Move(t.stage[at:], b) {
 				st = fabric.StatusLocalProt
 			}
 		}

@@ -44,7 +44,7 @@ func (l *link) starves(s *softnic.Slot) bool {
 // the peer has answered that there is none.
 func (l *link) starve() {
 	t := &l.tx
-	if !l.own || t.begun || t.stuck || t.next == l.qp.Sends().Tail() || !l.heard.greeted.Load() ||
+	if !l.own || t.begun || t.stuck || !l.heard.greeted.Load() ||
 		!l.starves(l.qp.Sends().Slot(t.next)) {
 		return
 	}

@@ -20,7 +20,7 @@ type ask struct {
 // whether the request must wait for earlier reads: mayBegin checks that.
 func (l *link) requestsNext() bool {
 	t := &l.tx
-	return l.heard.greeted.Load() && !t.stuck && !t.open && t.next != l.qp.Sends().Tail() &&
+	return t.next != l.qp.Sends().Tail() && l.heard.greeted.Load() && !t.stuck && !t.open &&
 		(t.begun || !l.starves(l.qp.Sends().Slot(t.next)))
 }
 
