@@ -78,8 +78,10 @@ func (n *loan) full() bool { return n.buf != nil && n.from == n.large }
 // enlarge gets a buffer of the largest size, which begins with data, and returns it.
 func (n *loan) enlarge(l *link, data []byte) []byte {
 	buf := n.large.take()
-	copy((*buf)[:n.large.size], data)
-	n.drop(l)
+	if n.buf != nil {
+		copy((*buf)[:n.large.size], data)
+		n.drop(l)
+	}
 	n.buf, n.from = buf, n.large
 	return (*buf)[:n.large.size]
 }

@@ -304,6 +304,7 @@ func (l *link) receive(poll bool) (got, more bool) {
 	}
 	l.inside.Store(true)
 	got, more = l.rx.work(l)
+	l.rx.tidy(l)
 	ready := l.rx.ready
 	l.rx.ready = false
 	l.inside.Store(false)
@@ -324,7 +325,6 @@ func (x *rx) work(l *link) (got, more bool) {
 	if x.buf == nil {
 		x.buf = x.loan.enlarge(l, nil)
 	}
-	defer x.tidy(l)
 	x.early = false
 	for range rounds {
 		if !l.live.Load() || l.end.Load() != nil || l.stalled.Load() {
@@ -442,25 +442,17 @@ func (x *rx) consume(l *link) {
 		x.refuse(l, x.due)
 	}
 	for !x.stop && l.qp.Connected() {
-		if x.left > 0 {
-			n := min(x.left, x.w-x.r)
-			if n == 0 || !x.put(l, n) {
-				return
-			}
-			continue
-		}
-		if x.trail > 0 {
-			n := min(x.trail, x.w-x.r)
-			x.r, x.trail = x.r+n, x.trail-n
-			if x.trail > 0 {
-				return
-			}
-			x.finish(l)
-			continue
-		}
-		if !x.next(l) {
+		if x.trail == 0 && !x.next(l) || x.stop {
 			return
 		}
+		if n := min(x.left, x.w-x.r); x.left > 0 && (n == 0 || !x.put(l, n) || x.left > 0) {
+			return
+		}
+		n := min(x.trail, x.w-x.r)
+		if x.r, x.trail = x.r+n, x.trail-n; x.trail > 0 {
+			return
+		}
+		x.finish(l)
 	}
 }
 

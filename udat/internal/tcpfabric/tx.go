@@ -153,7 +153,7 @@ func (l *link) gather() bool {
 	t.iov = t.iov[:0]
 	mine, theirs := 0, 0
 	for i := t.first; i < len(t.parts); i++ {
-		p, skip := t.parts[i], 0
+		p, skip := &t.parts[i], 0
 		if i == t.first {
 			skip = t.off
 		}
@@ -246,10 +246,6 @@ func (l *link) frame(h *iwarp.Header, p part) (st fabric.Status) {
 				st = fabric.StatusRemoteAccess
 			}
 			bufs = t.theirs.Place()
-		}
-		if st != fabric.StatusSuccess {
-			t.stage = t.stage[:from]
-			return st
 		}
 		for _, b := range bufs {
 			at := len(t.stage)

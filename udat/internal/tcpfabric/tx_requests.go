@@ -150,7 +150,7 @@ func (l *link) ask(s *softnic.Slot) {
 // of the request have been put into batches now.
 func (l *link) payload(s *softnic.Slot) bool {
 	t, wr := &l.tx, &s.WR
-	h := iwarp.Header{Op: opcode(wr), MSN: uint32(t.messages)}
+	h := iwarp.Header{Op: opcodes[wr.Opcode][wr.Flags&fabric.Solicited/fabric.Solicited], MSN: uint32(t.messages)}
 	switch wr.Opcode {
 	case fabric.OpSendInv:
 		h.Word = wr.RKey
@@ -198,26 +198,13 @@ func (l *link) payload(s *softnic.Slot) bool {
 	return true
 }
 
-func opcode(wr *fabric.SendWR) iwarp.Opcode {
-	solicited := wr.Flags&fabric.Solicited != 0
-	switch wr.Opcode {
-	case fabric.OpWrite, fabric.OpWriteImm:
-		return iwarp.OpWrite
-	case fabric.OpSendInv:
-		if solicited {
-			return iwarp.OpSendSEInv
-		}
-		return iwarp.OpSendInv
-	case fabric.OpSendImm:
-		if solicited {
-			return iwarp.OpSendSEImm
-		}
-		return iwarp.OpSendImm
-	}
-	if solicited {
-		return iwarp.OpSendSE
-	}
-	return iwarp.OpSend
+// opcodes has the opcode of each send and write, without and with a solicited event.
+var opcodes = [...][2]iwarp.Opcode{
+	fabric.OpWrite:    {iwarp.OpWrite, iwarp.OpWrite},
+	fabric.OpWriteImm: {iwarp.OpWrite, iwarp.OpWrite},
+	fabric.OpSend:     {iwarp.OpSend, iwarp.OpSendSE},
+	fabric.OpSendImm:  {iwarp.OpSendImm, iwarp.OpSendSEImm},
+	fabric.OpSendInv:  {iwarp.OpSendInv, iwarp.OpSendSEInv},
 }
 
 // answers holds the answers that the peer's reads and atomics wait for. An answer keeps its place
