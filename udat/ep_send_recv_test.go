@@ -3,6 +3,7 @@ package udat_test
 import (
 	"bytes"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -235,6 +236,27 @@ func TestReceiveIntoFreedRegion(t *testing.T) {
 		} else {
 			expect(t, a.conn, udat.EventConnectionDisconnected)
 		}
+		rule.Proves(t, "LMR-FREE-02")
+	})
+}
+
+// TestSendFromFreedSegment: the second region of a Send that waits has been freed. The Send fails,
+// and nothing holds the first region then.
+func TestSendFromFreedSegment(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		if strings.HasPrefix(dev, "rxe") {
+			t.Skip("rxe may have sent the message before the region is freed")
+		}
+		a, b := pair(t, dev, setup{})
+		needAcknowledged(t, a)
+		first, second := a.lmr(4096, udat.PrivAll), a.lmr(4096, udat.PrivAll)
+		assert.NilError(t, a.ep.PostSend([]udat.LMRTriplet{first.Triplet(0, 1000), second.Triplet(0, 1000)}, 1, 0))
+		assert.NilError(t, second.Free())
+		assert.NilError(t, b.ep.PostRecv(b.iov(0, 2000), 2, 0))
+		ev := expect(t, a.request, udat.EventDTOCompletion)
+		assert.Equal(t, ev.Status, udat.DTOErrLocalProtection, describe(ev))
+		expect(t, a.conn, udat.EventConnectionBroken)
+		assert.NilError(t, first.Free()) // waits for those who hold it
 		rule.Proves(t, "LMR-FREE-02")
 	})
 }
