@@ -15,6 +15,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/internal/blocker"
+	"github.com/godat/godat/internal/leaktest"
 )
 
 // pipeWaiter returns a waiter on a pipe, and a try that reads one byte.
@@ -57,6 +58,22 @@ func TestWaiter(t *testing.T) {
 	isErr(t, w.once(context.Background(), time.Now().Add(5*time.Millisecond), try), os.ErrDeadlineExceeded)
 	w.close()
 	isErr(t, w.once(context.Background(), time.Time{}, try), ErrClosed)
+}
+
+// A wait leaves no callback on its context: not if it succeeds, is woken or expires.
+func TestWaiterLeavesContext(t *testing.T) {
+	w, fd, try := pipeWaiter(t)
+	defer w.close()
+	cancelable, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ctx := leaktest.Count(cancelable)
+	unix.Write(fd, []byte("x"))
+	assert.NilError(t, w.once(ctx, time.Time{}, try))
+	w.wake()
+	assert.Equal(t, w.once(ctx, time.Time{}, try), errWoken)
+	isErr(t, w.once(ctx, time.Unix(1, 0), try), os.ErrDeadlineExceeded)
+	assert.Equal(t, ctx.All(), 3)
+	assert.Equal(t, ctx.Callbacks(), 0)
 }
 
 // A second waiter obeys its own deadline and context while the first one holds the descriptor.

@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"sync/atomic"
 	"testing"
 	"weak"
 
 	"gotest.tools/v3/assert"
 
+	"github.com/godat/godat/internal/leaktest"
 	"github.com/godat/godat/udat"
 	"github.com/godat/godat/udat/internal/fabric"
 	"github.com/godat/godat/udat/internal/rule"
@@ -191,35 +191,12 @@ func TestFreedRoomReturned(t *testing.T) {
 	})
 }
 
-// countingContext is a context that counts the callbacks that wait for its end.
-type countingContext struct {
-	context.Context
-	callbacks, most atomic.Int32
-}
-
-func (c *countingContext) Value(any) any { return nil } // so that package context asks for AfterFunc
-
-func (c *countingContext) AfterFunc(f func()) (stop func() bool) {
-	c.most.Store(max(c.most.Load(), c.callbacks.Add(1)))
-	inner := context.AfterFunc(c.Context, func() {
-		c.callbacks.Add(-1)
-		f()
-	})
-	return func() bool {
-		stopped := inner()
-		if stopped {
-			c.callbacks.Add(-1)
-		}
-		return stopped
-	}
-}
-
 // TestWaitLeavesContext: a wait leaves nothing on its context, however it ends.
 func TestWaitLeavesContext(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		cancelable, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		ctx := &countingContext{Context: cancelable}
+		ctx := leaktest.Count(cancelable)
 		e := newEnd(t, dev, setup{})
 		cno, err := e.ia.CreateCNO(nil)
 		assert.NilError(t, err)
@@ -240,15 +217,15 @@ func TestWaitLeavesContext(t *testing.T) {
 				eventually(t, func() bool { return udat.Blocked(c.post) || udat.CNOWaiters(cno) > 0 }, "the call waits")
 				assert.NilError(t, c.post.PostSE(udat.Event{Number: udat.EventSoftware}))
 				assert.NilError(t, <-done)
-				assert.Equal(t, ctx.callbacks.Load(), int32(0))
+				assert.Equal(t, ctx.Callbacks(), 0)
 			}
 		}
-		assert.Equal(t, ctx.most.Load(), int32(1))
+		assert.Assert(t, ctx.All() > 0, "the calls watched another context")
 		done := make(chan error)
 		go func() { _, _, err := both.WaitContext(ctx, 1); done <- err }()
 		eventually(t, func() bool { return udat.Blocked(both) }, "the call waits")
 		cancel()
 		assert.ErrorIs(t, <-done, udat.ErrInterruptedCall)
-		assert.Equal(t, ctx.callbacks.Load(), int32(0))
+		assert.Equal(t, ctx.Callbacks(), 0)
 	})
 }
