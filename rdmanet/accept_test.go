@@ -33,7 +33,7 @@ func TestAcceptFilter(t *testing.T) {
 		for _, refused := range []bool{false, true, false} {
 			refuse.Store(refused)
 			if refused {
-				_, err := (&rdmanet.Dialer{Device: dev, Timeout: patience}).Dial(t.Context(), "rdma", l.Addr().String())
+				_, err := dial(t, dev, l)
 				assert.ErrorIs(t, err, syscall.ECONNREFUSED)
 				assert.Equal(t, len(asked), 1)
 				assert.Assert(t, (<-asked).IsValid())

@@ -98,7 +98,7 @@ func TestCloseBeforeAccept(t *testing.T) {
 		data := pattern(3<<10, 1)
 		var clients []*rdmanet.Conn
 		for range 60 {
-			c, err := (&rdmanet.Dialer{Device: dev}).Dial(t.Context(), "rdma", l.Addr().String())
+			c, err := dial(t, dev, l)
 			assert.NilError(t, err)
 			_, err = c.Write(data)
 			assert.NilError(t, err)
@@ -180,7 +180,7 @@ func TestShutdown(t *testing.T) {
 		})}
 		go s.Serve(l)
 		for range 10 {
-			c, err := (&rdmanet.Dialer{Device: dev}).Dial(t.Context(), "rdma", l.Addr().String())
+			c, err := dial(t, dev, l)
 			assert.NilError(t, err)
 			defer c.Close()
 			_, err = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n") // but the client never reads

@@ -53,6 +53,22 @@ func listen(t testing.TB, dev string, lc rdmanet.ListenConfig) *rdmanet.Listener
 	return l
 }
 
+// dialer returns a Dialer that reaches the listeners of [listen] on a device, with TLS if the suite
+// runs over TLS.
+func dialer(dev string) *rdmanet.Dialer {
+	return &rdmanet.Dialer{Device: dev, TLS: tlstest.Suite(dev)}
+}
+
+// dial dials a listener of [listen].
+func dial(t testing.TB, dev string, l *rdmanet.Listener) (*rdmanet.Conn, error) {
+	return dialer(dev).Dial(t.Context(), "rdma", l.Addr().String())
+}
+
+// hasGoroutines reports whether each connection of a device has two goroutines.
+func hasGoroutines(dev string) bool {
+	return strings.HasPrefix(dev, "tcp") && portable || tlstest.Suite(dev) != nil
+}
+
 // Settings of connections with buffers of 128 KiB on each device.
 var (
 	shortDialer = rdmanet.Dialer{ReadBuffer: 128 << 10, WriteBuffer: 128 << 10}

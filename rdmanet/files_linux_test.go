@@ -15,6 +15,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/internal/leaktest"
+	"github.com/godat/godat/internal/tlstest"
 	"github.com/godat/godat/rdmanet"
 )
 
@@ -63,7 +64,7 @@ func TestAcceptWithoutFiles(t *testing.T) {
 		assert.Assert(t, err.(interface{ Temporary() bool }).Temporary())
 	}
 	enough()
-	c, err := (&rdmanet.Dialer{Device: device}).Dial(t.Context(), "rdma", l.Addr().String())
+	c, err := dial(t, device, l)
 	assert.NilError(t, err)
 	defer c.Close()
 	for { // an error may have been queued meanwhile
@@ -84,7 +85,7 @@ func TestDialWithOneFile(t *testing.T) {
 	}
 	const device = "tcp:127.0.0.1"
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), roleEnv+"="+device)
+	cmd.Env = append(os.Environ(), roleEnv+"="+device, tlstest.Env+"=") // with TLS a connection needs one descriptor
 	out, err := cmd.StdoutPipe()
 	assert.NilError(t, err)
 	assert.NilError(t, cmd.Start())

@@ -25,7 +25,7 @@ func serve(t *testing.T, dev string, http2 bool, h http.HandlerFunc) (*httptest.
 	s.EnableHTTP2 = http2
 	s.StartTLS()
 	t.Cleanup(s.Close)
-	d := rdmanet.Dialer{Device: dev}
+	d := dialer(dev)
 	client := s.Client()
 	client.Transport.(*http.Transport).DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return d.DialContext(ctx, "rdma", s.Listener.Addr().String())

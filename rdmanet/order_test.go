@@ -20,7 +20,7 @@ func TestAcceptOrder(t *testing.T) {
 		for range rounds(dev, 100) {
 			var dialed []net.Conn
 			for range 4 {
-				c, err := (&rdmanet.Dialer{Device: dev}).Dial(t.Context(), "rdma", l.Addr().String())
+				c, err := dial(t, dev, l)
 				assert.NilError(t, err)
 				defer c.Close()
 				dialed = append(dialed, c)

@@ -13,6 +13,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/internal/leaktest"
+	"github.com/godat/godat/internal/tlstest"
 	"github.com/godat/godat/rdmanet"
 )
 
@@ -28,7 +29,7 @@ func play(role string) int {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	c, err := (&rdmanet.Dialer{Device: dev}).Dial(ctx, "rdma", address)
+	c, err := dialer(dev).Dial(ctx, "rdma", address)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -46,7 +47,8 @@ func play(role string) int {
 // back it does nothing more. On mem0, which connects within one process, it dials too.
 func playListener(dev string) int {
 	err := func() error {
-		l, err := (&rdmanet.ListenConfig{Device: dev}).Listen(context.Background(), "rdma", ":0")
+		lc := rdmanet.ListenConfig{Device: dev, TLS: tlstest.Suite(dev)}
+		l, err := lc.Listen(context.Background(), "rdma", ":0")
 		if err != nil {
 			return err
 		}
@@ -83,6 +85,7 @@ func otherProcess(t *testing.T, dev string, lc rdmanet.ListenConfig) (*rdmanet.C
 	cmd.Stderr = os.Stderr
 	assert.NilError(t, cmd.Start())
 	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	assert.NilError(t, l.SetDeadline(time.Now().Add(patience)))
 	c, err := l.AcceptConn()
 	assert.NilError(t, err)
 	t.Cleanup(func() { c.Close() })

@@ -71,7 +71,7 @@ func TestStats(t *testing.T) {
 		assert.Equal(t, a.Stats().BytesLost, uint64(0))
 
 		assert.Equal(t, l.Stats().Accepted, uint64(1))
-		waiting, err := (&rdmanet.Dialer{Device: dev}).Dial(t.Context(), "rdma", l.Addr().String())
+		waiting, err := dial(t, dev, l)
 		assert.NilError(t, err)
 		defer waiting.Close()
 		settled("it waits for Accept", func() bool { return l.Stats().Waiting == 1 })

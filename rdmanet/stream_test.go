@@ -20,6 +20,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/internal/leaktest"
+	"github.com/godat/godat/internal/tlstest"
 	"github.com/godat/godat/rdmanet"
 	"github.com/godat/godat/udat"
 )
@@ -373,7 +374,11 @@ func TestNoAllocations(t *testing.T) {
 		for range 100 {
 			round()
 		}
-		if n := testing.AllocsPerRun(1000, round); n >= 1 {
+		most := 0.0
+		if tlstest.Suite(dev) != nil {
+			most = 2 // package tls allocates for each record
+		}
+		if n := testing.AllocsPerRun(1000, round); n > most {
 			t.Errorf("%v allocations in a Write and a Read", n)
 		}
 	})
@@ -401,7 +406,8 @@ func TestMany(t *testing.T) {
 			}
 		}()
 		conns := make([]*rdmanet.Conn, n)
-		d := rdmanet.Dialer{Device: dev, ReadBuffer: 4096, WriteBuffer: 4096}
+		d := dialer(dev)
+		d.ReadBuffer, d.WriteBuffer = 4096, 4096
 		turns := make(chan bool, 16) // limits how many are created at the same time
 		var all sync.WaitGroup
 		for i := range conns {

@@ -12,6 +12,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/internal/leaktest"
+	"github.com/godat/godat/internal/tlstest"
 )
 
 // child starts this program in a role and returns what it prints, line by line.
@@ -32,6 +33,7 @@ func child(t *testing.T, role string) (*exec.Cmd, *bufio.Scanner) {
 // a poll every 100 ms would break it.
 func TestIdleWakesNothing(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
+		tlstest.Suite(dev) // names the certificate of both children in the environment
 		listener, out := child(t, dev)
 		assert.Assert(t, out.Scan())
 		ends := []*exec.Cmd{listener}

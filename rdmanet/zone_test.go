@@ -151,7 +151,10 @@ func TestGrantRights(t *testing.T) {
 		m, err := z.Register(pattern(8192, 5))
 		assert.NilError(t, err)
 		defer m.Close()
-		l, outside := listenIn(t, z), listen(t, dev, rdmanet.ListenConfig{})
+		l := listenIn(t, z)
+		outside, err := (&rdmanet.ListenConfig{Device: dev}).Listen(t.Context(), "rdma", ":0") // without TLS, as the zone
+		assert.NilError(t, err)
+		defer outside.Close()
 		witness, witnessed := joinMany(t, dev, l, 1)
 		seen, err := witnessed[0].Grant(t.Context(), m, 0, 8192, rdmanet.PeerReads)
 		assert.NilError(t, err)
