@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include <dat2/udat.h>
+#include <dat2/udat_redirection.h> // libdat2 does not export dat_ep_post_rdma_read_to_rmr
 #include <dat2/dat_ib_extensions.h>
 
 #define ERR(type, sub) (DAT_CLASS_ERROR | (type) | (sub))
@@ -73,7 +74,7 @@ static void open_end(end *e)
 
 	is(dat_pz_create(ia, &e->pz), DAT_SUCCESS);
 	is(dat_evd_create(ia, 128, DAT_HANDLE_NULL, DAT_EVD_DTO_FLAG, &e->recv), DAT_SUCCESS);
-	is(dat_evd_create(ia, 128, DAT_HANDLE_NULL, DAT_EVD_DTO_FLAG, &e->request), DAT_SUCCESS);
+	is(dat_evd_create(ia, 128, DAT_HANDLE_NULL, DAT_EVD_DTO_FLAG | DAT_EVD_RMR_BIND_FLAG, &e->request), DAT_SUCCESS);
 	is(dat_evd_create(ia, 8, DAT_HANDLE_NULL, DAT_EVD_CONNECTION_FLAG, &e->connect), DAT_SUCCESS);
 	memset(&attr, 0, sizeof attr);
 	attr.max_recv_dtos = attr.max_request_dtos = 64;
@@ -86,6 +87,17 @@ static void open_end(end *e)
 			  &e->lkey, &e->rkey, &size, &address),
 	   DAT_SUCCESS);
 	must(size >= SIZE && address == (uintptr_t)e->memory); // registered in place
+}
+
+static void close_end(end *e)
+{
+	is(dat_ep_free(e->ep), DAT_SUCCESS);
+	is(dat_lmr_free(e->lmr), DAT_SUCCESS);
+	is(dat_evd_free(e->recv), DAT_SUCCESS);
+	is(dat_evd_free(e->request), DAT_SUCCESS);
+	is(dat_evd_free(e->connect), DAT_SUCCESS);
+	is(dat_pz_free(e->pz), DAT_SUCCESS);
+	free(e->memory);
 }
 
 static DAT_EVENT event(DAT_EVD_HANDLE evd, DAT_EVENT_NUMBER number)
@@ -536,6 +548,115 @@ static void check_shared(end *a)
 	must(param.ep_attr.max_recv_dtos == DAT_WATERMARK_INFINITE);
 	is(dat_ep_free(ep), DAT_SUCCESS);
 	is(dat_srq_free(srq), DAT_SUCCESS);
+}
+
+// A receive that an endpoint has taken is no longer available. It is outstanding until the program
+// dequeues its completion. Not every device counts the available ones.
+static void check_shared_counts(void)
+{
+	DAT_SRQ_ATTR srq_attr = {.max_recv_dtos = 8, .max_recv_iov = 1, .low_watermark = DAT_SRQ_LW_DEFAULT};
+	DAT_EP_ATTR attr;
+	DAT_SRQ_PARAM param;
+	DAT_SRQ_HANDLE srq;
+	end a, b;
+
+	if (!ia_attr.max_srqs)
+		return;
+	open_end(&a);
+	open_end(&b);
+	memset(&attr, 0, sizeof attr);
+	attr.max_recv_dtos = attr.max_request_dtos = 4;
+	attr.max_recv_iov = attr.max_request_iov = 1;
+	is(dat_srq_create(ia, b.pz, &srq_attr, &srq), DAT_SUCCESS);
+	is(dat_ep_free(b.ep), DAT_SUCCESS);
+	is(dat_ep_create_with_srq(ia, b.pz, b.recv, b.request, b.connect, srq, &attr, &b.ep), DAT_SUCCESS);
+	for (int i = 0; i < 3; i++)
+		is(dat_srq_post_recv(srq, 0, NULL, cookie(i)), DAT_SUCCESS);
+	connect_ends(&a, &b);
+	is(dat_ep_post_send(a.ep, 0, NULL, cookie(0), DAT_COMPLETION_DEFAULT_FLAG), DAT_SUCCESS);
+	completes(a.request, a.ep, 0, 0, DAT_DTO_SEND);
+	for (int ms = 0; ms < PATIENCE / 1000; ms++) {
+		is(dat_srq_query(srq, DAT_SRQ_FIELD_ALL, &param), DAT_SUCCESS);
+		must(param.outstanding_dto_count == 3);
+		if (param.available_dto_count == 2 || param.available_dto_count == DAT_VALUE_UNKNOWN)
+			break;
+		usleep(1000);
+	}
+	must(param.available_dto_count == 2 || param.available_dto_count == DAT_VALUE_UNKNOWN);
+	completes(b.recv, b.ep, 0, 0, DAT_DTO_RECEIVE);
+	is(dat_srq_query(srq, DAT_SRQ_FIELD_ALL, &param), DAT_SUCCESS);
+	must(param.outstanding_dto_count == 2);
+	is(dat_ep_free(b.ep), DAT_SUCCESS);
+	is(dat_srq_free(srq), DAT_SUCCESS);
+	is(dat_ep_create(ia, b.pz, b.recv, b.request, b.connect, NULL, &b.ep), DAT_SUCCESS);
+	close_end(&a);
+	close_end(&b);
+}
+
+// A query of a window describes its binding. A read into a window fills the memory of the window
+// whose context it names, and needs a window.
+static void check_windows(end *a, end *b)
+{
+	struct {
+		DAT_RMR_HANDLE rmr;
+		DAT_RMR_CONTEXT context;
+		DAT_LMR_TRIPLET part;
+	} w[2];
+	DAT_RMR_TRIPLET from = remote(b, 5000, 8), to;
+	DAT_RMR_PARAM param;
+	DAT_EVENT ev;
+
+	if (!ia_attr.max_rmrs)
+		return;
+	strcpy(b->memory + 5000, "windows");
+	for (int i = 0; i < 2; i++) {
+		w[i].part = local(a, 6000 + 100 * i, 24 + i);
+		is(dat_rmr_create(a->pz, &w[i].rmr), DAT_SUCCESS);
+		is(dat_rmr_bind(w[i].rmr, DAT_HANDLE_NULL, &w[i].part, DAT_MEM_PRIV_REMOTE_WRITE_FLAG, DAT_VA_TYPE_VA, a->ep,
+				cookie(i), DAT_COMPLETION_DEFAULT_FLAG, &w[i].context),
+		   DAT_SUCCESS);
+		ev = event(a->request, DAT_RMR_BIND_COMPLETION_EVENT);
+		must(ev.event_data.rmr_completion_event_data.rmr_handle == w[i].rmr);
+	}
+	for (int i = 0; i < 2; i++) {
+		is(dat_rmr_query(w[i].rmr, DAT_RMR_FIELD_ALL, &param), DAT_SUCCESS);
+		must(param.ia_handle == ia && param.pz_handle == a->pz && param.rmr_context == w[i].context);
+		must(param.lmr_triplet.virtual_address == w[i].part.virtual_address);
+		must(param.lmr_triplet.segment_length == w[i].part.segment_length);
+		must(param.lmr_triplet.lmr_context == a->lkey && param.mem_priv == DAT_MEM_PRIV_REMOTE_WRITE_FLAG);
+		to = (DAT_RMR_TRIPLET){w[i].part.virtual_address + 8, 8, w[i].context};
+		is(DAT_EP_POST_RDMA_READ_TO_RMR(a->ep, &to, cookie(10 + i), &from, DAT_COMPLETION_DEFAULT_FLAG), DAT_SUCCESS);
+		completes(a->request, a->ep, 10 + i, 8, DAT_DTO_RDMA_READ);
+		must(!strcmp(a->memory + 6000 + 100 * i + 8, "windows"));
+		to.virtual_address += 9 + i; // one byte beyond
+		is(DAT_EP_POST_RDMA_READ_TO_RMR(a->ep, &to, cookie(0), &from, DAT_COMPLETION_DEFAULT_FLAG),
+		   ERR(DAT_INVALID_PARAMETER, DAT_INVALID_ARG2));
+	}
+	to = (DAT_RMR_TRIPLET){w[0].part.virtual_address, 8, a->rkey}; // the context of a region is none of a window
+	is(DAT_EP_POST_RDMA_READ_TO_RMR(a->ep, &to, cookie(0), &from, DAT_COMPLETION_DEFAULT_FLAG),
+	   ERR(DAT_PRIVILEGES_VIOLATION, DAT_PRIVILEGES_WRITE));
+	for (int i = 0; i < 2; i++)
+		is(dat_rmr_free(w[i].rmr), DAT_SUCCESS);
+	to.rmr_context = w[0].context;
+	is(DAT_EP_POST_RDMA_READ_TO_RMR(a->ep, &to, cookie(0), &from, DAT_COMPLETION_DEFAULT_FLAG),
+	   ERR(DAT_PRIVILEGES_VIOLATION, DAT_PRIVILEGES_WRITE));
+}
+
+// The calls that synchronize memory check each segment.
+static void check_sync(end *a)
+{
+	DAT_LMR_TRIPLET l[2] = {local(a, 0, 8), local(a, 8, SIZE - 8)};
+
+	is(dat_lmr_sync_rdma_read(ia, l, 2), DAT_SUCCESS);
+	is(dat_lmr_sync_rdma_write(ia, l, 2), DAT_SUCCESS);
+	l[1].segment_length++;
+	is(dat_lmr_sync_rdma_read(ia, l, 1), DAT_SUCCESS);
+	is(dat_lmr_sync_rdma_read(ia, l, 2), ERR(DAT_INVALID_PARAMETER, DAT_INVALID_ARG2));
+	is(dat_lmr_sync_rdma_write(ia, l, 2), ERR(DAT_INVALID_PARAMETER, DAT_INVALID_ARG2));
+	l[1] = local(a, 0, 8);
+	l[1].lmr_context ^= 0x5a5a5a; // the context of no region
+	is(dat_lmr_sync_rdma_read(ia, l, 2), ERR(DAT_INVALID_PARAMETER, DAT_INVALID_ARG2));
+	is(dat_lmr_sync_rdma_write(ia, l, 2), ERR(DAT_INVALID_PARAMETER, DAT_INVALID_ARG2));
 }
 
 // Read depths of 0 stay 0, and each receive above the soft watermark makes an event.
@@ -1024,17 +1145,6 @@ static void check_waits(end *a)
 	is(dat_cno_free(cno), DAT_SUCCESS);
 }
 
-static void close_end(end *e)
-{
-	is(dat_ep_free(e->ep), DAT_SUCCESS);
-	is(dat_lmr_free(e->lmr), DAT_SUCCESS);
-	is(dat_evd_free(e->recv), DAT_SUCCESS);
-	is(dat_evd_free(e->request), DAT_SUCCESS);
-	is(dat_evd_free(e->connect), DAT_SUCCESS);
-	is(dat_pz_free(e->pz), DAT_SUCCESS);
-	free(e->memory);
-}
-
 // Several threads wait, each for a software event that the thread before it posts.
 
 enum { THREADS = 16, ROUNDS = 200 };
@@ -1127,6 +1237,9 @@ int main(int argc, char **argv)
 		check_async(argv[1]);
 		check_arguments(&a);
 		check_shared(&a);
+		check_shared_counts();
+		check_windows(&a, &b);
+		check_sync(&a);
 		check_limits(&a);
 		check_flags(&a);
 		check_extension();
