@@ -52,7 +52,11 @@ func (b *bench) compile(p program, args ...string) ([]byte, error) {
 
 // compileTests builds the tests of a package.
 func (b *bench) compileTests(p program, of place) ([]byte, error) {
-	return b.compile(p, "test", "-c", "-vet=off", "-o", p.binary(of), "./"+of.dir)
+	args := []string{"test", "-c", "-vet=off", "-o", p.binary(of)}
+	if b.o.gate {
+		args = append(args, of.asGate()...)
+	}
+	return b.compile(p, append(args, "./"+of.dir)...)
 }
 
 // compileTarget builds a package on its own, because its tests do not contain it.

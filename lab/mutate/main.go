@@ -32,6 +32,7 @@ type options struct {
 	retry, list      bool
 	excused          bool
 	device           string
+	gate             bool
 	timeout          time.Duration
 	jobs             int
 }
@@ -57,6 +58,8 @@ func main() {
 	flag.BoolVar(&o.list, "list", false, "list the mutants and try none")
 	flag.StringVar(&o.device, "device", "",
 		"run the tests in the virtual machine, on this device of it, rxe0; only mutants of packages that use one, or -only")
+	flag.BoolVar(&o.gate, "gate", false,
+		"build the tests as the gate does, with the race detector where it has it: what survives only nightly can kill")
 	flag.DurationVar(&o.timeout, "timeout", 0,
 		"for one run of tests; 0: 8s and six times what they take unbroken")
 	flag.IntVar(&o.jobs, "j", 4, "how many mutants to try at once")

@@ -19,6 +19,18 @@ func (p place) String() string {
 	return p.dir + " on " + p.device
 }
 
+// asGate returns the flags with which the gate builds the tests at this place: make test-race,
+// test-loop and test-tcp.
+func (p place) asGate() []string {
+	switch {
+	case p.device == "" && p.dir != "cmd/datperf":
+		return []string{"-race", "-tags", "lockcheck"}
+	case p.device == loop && p.dir != "rdmanet":
+		return []string{"-race"}
+	}
+	return nil
+}
+
 // target is a package that ships, whose files are mutated.
 type target struct {
 	dir    string  // path below the root
@@ -34,19 +46,22 @@ var targets = []target{
 			{dir: "udat"}}},
 	{dir: "udat/internal/memfabric", tests: []place{{dir: "udat/internal/memfabric"}, {dir: "udat"}}},
 	{dir: "udat/internal/tcpfabric", tests: []place{{dir: "udat/internal/tcpfabric"}, {"udat", tcp}}},
-	{dir: "udat/internal/tcpfabric/iwarp", tests: []place{{dir: "udat/internal/tcpfabric/iwarp"}}},
+	{dir: "udat/internal/tcpfabric/iwarp",
+		tests: []place{{dir: "udat/internal/tcpfabric/iwarp"}, {dir: "udat/internal/tcpfabric"}}},
 	{dir: "udat/internal/verbsfabric", partly: true,
 		tests: []place{{"udat/internal/verbsfabric", loop}, {"udat", loop}}},
 	{dir: "udat/internal/verbsfabric/cm", partly: true,
 		tests: []place{{"udat/internal/verbsfabric", loop}, {dir: "udat/internal/verbsfabric/cm"}, {"udat", loop}}},
 	{dir: "udat/internal/verbsfabric/errmap", tests: []place{{dir: "udat/internal/verbsfabric/errmap"}}},
 	{dir: "udat/internal/verbsfabric/soft", partly: true, tests: []place{{dir: "udat/internal/verbsfabric/soft"}}},
-	{dir: "rdmanet", tests: []place{{dir: "rdmanet"}, {"rdmanet", loop}}},
+	{dir: "rdmanet", tests: []place{{dir: "rdmanet"}, {"rdmanet", loop}, {"rdmanet", tcp}}},
 	{dir: "cverbs", partly: true, tests: []place{{"cverbs", loop}, {"udat/internal/verbsfabric", loop}}},
 	{dir: "udat/internal/fabric/faultfabric", tests: []place{{dir: "udat/internal/fabric/faultfabric"}}},
 	{dir: "internal/blocker", tests: []place{{dir: "internal/blocker"}}},
 	{dir: "internal/hostmem", tests: []place{{dir: "internal/hostmem"}}},
-	{dir: "internal/perf/result", tests: []place{{dir: "internal/perf/result"}}},
+	{dir: "internal/perf/result",
+		tests: []place{{dir: "internal/perf/result"}, {dir: "internal/perf/report"}, {dir: "internal/perf/engine"},
+			{dir: "cmd/datperf"}}},
 	{dir: "internal/perf/counters", tests: []place{{dir: "internal/perf/counters"}}},
 	{dir: "internal/perf/doctor", tests: []place{{dir: "internal/perf/doctor"}}},
 	// The tests of libgodat build the library, and choose their devices themselves.
