@@ -125,7 +125,7 @@ func TestStreamPeerVanishes(t *testing.T) {
 			return f
 		}))
 		opened := host.Openings()
-		nicfault.Of(opened[len(opened)-1].(*memfabric.Device)).Kill()
+		nicfault.Of(opened[len(opened)-1]).Kill()
 		_, err := client.Read(make([]byte, 1))
 		assert.ErrorIs(t, err, syscall.ETIMEDOUT)
 		var timeout net.Error
@@ -177,7 +177,7 @@ func TestStreamDeviceRemoved(t *testing.T) {
 		leaktest.Blocked(t, 2, "rdmanet.(*Conn).Read")
 		leaktest.Blocked(t, 2, "rdmanet.(*Conn).Write")
 		leaktest.Blocked(t, 1, "rdmanet.(*Listener).AcceptConn")
-		nicfault.Of(opened[len(opened)-1].(*memfabric.Device)).Remove()
+		nicfault.Of(opened[len(opened)-1]).Remove()
 		for range calls {
 			select {
 			case err := <-ends:

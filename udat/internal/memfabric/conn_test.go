@@ -129,7 +129,7 @@ func TestPorts(t *testing.T) {
 		f := New()
 		d, _ := openDevice(t, f, options)
 		other, _ := openDevice(t, f, options)
-		assert.Assert(t, slices.Equal(f.Openings(), []softnic.Opening{d, other}))
+		assert.Assert(t, slices.Equal(f.Openings(), []*softnic.Device{d.NIC(), other.NIC()}))
 		on := func(fabric.Request) {}
 		l, err := d.Listen(7, nil, on)
 		assert.NilError(t, err)

@@ -73,7 +73,7 @@ func (f *Fabric) Open(name string, opts fabric.Options, async func(fabric.AsyncE
 	}
 	d := &Device{net: &f.network}
 	d.ready.init()
-	if err := d.Device.Open(&f.Adapter, d.newLink, d, opts, async); err != nil {
+	if err := d.Device.Open(&f.Adapter, d.newLink, opts, async); err != nil {
 		return nil, err
 	}
 	go new(engine).run(&d.ready)

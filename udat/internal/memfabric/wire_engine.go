@@ -75,7 +75,7 @@ func (e *engine) execute(l *link, s *softnic.Slot) (st fabric.Status, done bool)
 			}
 			return st, false
 		}
-		if st, fails := l.dev.Started(); fails {
+		if st = l.dev.Started(); st != fabric.StatusSuccess {
 			return st, true
 		}
 	}

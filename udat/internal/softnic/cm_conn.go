@@ -91,8 +91,8 @@ func (c *Conn) End(s ConnState) {
 	if c.Cancel != nil {
 		c.Cancel()
 	}
-	if c.claims && c.QP.unclaim() {
-		c.claims = false
+	if c.claims && c.QP.is(qpInit) {
+		c.claims, c.QP.claimed = false, false
 	}
 }
 

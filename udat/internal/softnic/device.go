@@ -43,15 +43,12 @@ type Adapter struct {
 	Atomics sync.Mutex // makes RDMA atomics atomic among all queue pairs
 
 	Mu      sync.Mutex          // guards the fields below, those of Device that say so, and the state of connections
-	opened  []Opening           // oldest first
+	opened  []*Device           // oldest first
 	QPNs    map[uint32]struct{} // the numbers in use
 	NextQPN uint32
 }
 
-// Opening is one opening of the adapter's device.
-type Opening interface{ Report(ev fabric.AsyncEvent) }
-
-// Device is an open NIC, with its objects and connections. The transport sends and
+// Device is one opening of an adapter, with its objects and connections. The transport sends and
 // receives the messages that make and end a connection.
 type Device struct {
 	HW     *Adapter
@@ -60,7 +57,6 @@ type Device struct {
 	Hook   *Hook // nil in a program
 	Events Dispatcher
 	link   func(*QP) Link
-	self   Opening
 
 	// Guarded by Adapter.Mu.
 	closed    bool
@@ -74,11 +70,11 @@ type Device struct {
 // Init initializes the adapter with the attributes attr.
 func (a *Adapter) Init(attr fabric.Attr) {
 	a.Attr, a.QPNs, a.NextQPN = attr, make(map[uint32]struct{}), FirstQPN
-	a.keys.init()
+	a.keys.byKey = make(map[uint32]*span)
 }
 
 // Openings lists the current openings, oldest first.
-func (a *Adapter) Openings() []Opening {
+func (a *Adapter) Openings() []*Device {
 	a.Mu.Lock()
 	defer a.Mu.Unlock()
 	return slices.Clone(a.opened)
@@ -198,12 +194,12 @@ func (d *Device) mayPost(op string) error {
 }
 
 // Started is called for each request that the transport starts. If the hook makes the request fail,
-// it returns the status of its completion and true.
-func (d *Device) Started() (st fabric.Status, fails bool) {
-	if d.Hook != nil {
-		st = d.Hook.Start()
+// it returns the status of its completion, else StatusSuccess.
+func (d *Device) Started() fabric.Status {
+	if d.Hook == nil {
+		return fabric.StatusSuccess
 	}
-	return st, st != fabric.StatusSuccess
+	return d.Hook.Start()
 }
 
 // Attr returns the limits and abilities of a software device. The transport then changes the limits

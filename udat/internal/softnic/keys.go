@@ -30,8 +30,6 @@ type span struct {
 	access fabric.Access
 }
 
-func (t *keyTable) init() { t.byKey = make(map[uint32]*span) }
-
 // random returns a random number.
 func random() uint64 {
 	var b [8]byte

@@ -35,7 +35,7 @@ func TestResourcesHaveNames(t *testing.T) {
 // TestKeys: keys are random: each half of their bits takes many values, and none is used twice.
 func TestKeys(t *testing.T) {
 	var k keyTable
-	k.init()
+	k.byKey = make(map[uint32]*span)
 	high, low := map[uint16]bool{}, map[uint16]bool{}
 	const n = 2000
 	for range n {
@@ -69,7 +69,7 @@ func TestCloseWaitsForTransfers(t *testing.T) {
 		var hw Adapter
 		hw.Init(Attr(fabric.DeviceInfo{}))
 		var d Device
-		assert.NilError(t, d.Open(&hw, nil, &d, fabric.Options{}, nil))
+		assert.NilError(t, d.Open(&hw, nil, fabric.Options{}, nil))
 		defer d.Stop()
 		dom, err := d.AllocPD()
 		assert.NilError(t, err)
@@ -114,7 +114,7 @@ func TestQueuesRunOn(t *testing.T) {
 		assert.Assert(t, s.full())
 		for i := range uint64(depth) {
 			assert.Equal(t, s.First().WR.ID, id+i)
-			assert.Equal(t, s.At(depth-1-int(i)).WR.ID, id+depth-1)
+			assert.Equal(t, s.Slot(s.Head()+uint64(depth-1-int(i))).WR.ID, id+depth-1)
 			assert.Equal(t, s.Slot(id+i), s.First())
 			s.pop()
 		}

@@ -14,16 +14,15 @@ import (
 var NewHook func(*Device) *Hook
 
 // Open initializes d as one opening of the adapter hw. The function newLink makes the link of each
-// queue pair. The list that Openings returns contains self, which stands for d.
-func (d *Device) Open(hw *Adapter, newLink func(*QP) Link, self Opening, opts fabric.Options,
-	async func(fabric.AsyncEvent)) error {
+// queue pair.
+func (d *Device) Open(hw *Adapter, newLink func(*QP) Link, opts fabric.Options, async func(fabric.AsyncEvent)) error {
 	if opts.Retry == fabric.DefaultRetry {
 		opts.Retry = 7
 	}
 	if opts.RNRRetry > 7 || opts.Retry > 7 {
 		return Invalid("open", "retry counts %d and %d must be 0 to 7", opts.RNRRetry, opts.Retry)
 	}
-	d.HW, d.link, d.self, d.Opts, d.async = hw, newLink, self, opts, async
+	d.HW, d.link, d.Opts, d.async = hw, newLink, opts, async
 	d.qps, d.Conns = make(map[*QP]struct{}), make(map[*Conn]struct{})
 	d.Listeners, d.Requests = make(map[*Listener]struct{}), make(map[*Request]struct{})
 	if NewHook != nil {
@@ -32,7 +31,7 @@ func (d *Device) Open(hw *Adapter, newLink func(*QP) Link, self Opening, opts fa
 	d.Events.start()
 	hw.Mu.Lock()
 	defer hw.Mu.Unlock()
-	hw.opened = append(hw.opened, self)
+	hw.opened = append(hw.opened, d)
 	return nil
 }
 
@@ -40,27 +39,19 @@ func (d *Device) Open(hw *Adapter, newLink func(*QP) Link, self Opening, opts fa
 // Otherwise it forbids the creation of objects, and rejects the connection requests that nobody has
 // answered. The caller must call Stop next.
 func (d *Device) Retire() error {
-	if err := d.retireSelf(); err != nil {
-		return err
-	}
-	d.HW.Mu.Lock()
-	left := slices.Collect(maps.Keys(d.Requests))
-	for _, r := range left {
-		r.Answered()
-	}
-	d.HW.Mu.Unlock()
-	for _, r := range left {
+	unanswered, err := d.retireSelf()
+	for _, r := range unanswered {
 		r.Refuse(nil, false)
 	}
-	return nil
+	return err
 }
 
-func (d *Device) retireSelf() error {
+func (d *Device) retireSelf() (unanswered []*Request, err error) {
 	hw := d.HW
 	hw.Mu.Lock()
 	defer hw.Mu.Unlock()
 	if d.closed {
-		return Failed("close", fabric.ErrClosed)
+		return nil, Failed("close", fabric.ErrClosed)
 	}
 	var left []string
 	for r, n := range d.count {
@@ -69,11 +60,15 @@ func (d *Device) retireSelf() error {
 		}
 	}
 	if len(left) > 0 {
-		return fmt.Errorf("close: still open: %s: %w", strings.Join(left, ", "), fabric.ErrInUse)
+		return nil, fmt.Errorf("close: still open: %s: %w", strings.Join(left, ", "), fabric.ErrInUse)
 	}
 	d.closed = true
-	hw.opened = slices.DeleteFunc(hw.opened, func(o Opening) bool { return o == d.self })
-	return nil
+	hw.opened = slices.DeleteFunc(hw.opened, func(o *Device) bool { return o == d })
+	unanswered = slices.Collect(maps.Keys(d.Requests))
+	for _, r := range unanswered {
+		r.Answered()
+	}
+	return unanswered, nil
 }
 
 // Stop ends the dispatcher. It waits until the function that the dispatcher is running has

@@ -120,16 +120,6 @@ func (d *Device) claim(op string, fq fabric.QP) (*QP, error) {
 	return q, nil
 }
 
-// unclaim ends the claim of an attempt, so that another attempt may use the queue pair. It returns
-// false if the queue pair has left its first state. Adapter.Mu is held.
-func (q *QP) unclaim() bool {
-	if !q.is(qpInit) {
-		return false
-	}
-	q.claimed = false
-	return true
-}
-
 // Connect moves the queue pair to the connected state and sets its read depths. It returns false if
 // the queue pair is in error or closed.
 func (q *QP) Connect(in, out uint8) bool {
@@ -143,17 +133,14 @@ func (q *QP) Connect(in, out uint8) bool {
 	return true
 }
 
-// Opcodes returns the set of the operations, one bit for each.
-func Opcodes(ops ...fabric.Opcode) (set uint64) {
+// Lack makes later posts of the operations ops fail with the error cause, because the peer does not
+// support these operations. It must be called before Connect.
+func (q *QP) Lack(cause error, ops ...fabric.Opcode) {
+	q.lackErr = cause
 	for _, op := range ops {
-		set |= 1 << op
+		q.lacks |= 1 << op
 	}
-	return set
 }
-
-// Lack makes later posts of the operations in the set ops fail with the error cause, because the
-// peer does not support these operations. It must be called before Connect.
-func (q *QP) Lack(ops uint64, cause error) { q.lacks, q.lackErr = ops, cause }
 
 // Fail moves the queue pair to the error state. It returns false if the queue pair was in error or
 // closed before.

@@ -58,8 +58,8 @@ func (o *Outbound) Release() { o.src.release() }
 // fails when it is executed.
 func (q *QP) GatherAhead() {
 	var src pieces
-	for i := range q.sq.Len() - 1 {
-		s := q.sq.At(1 + i)
+	for n := q.sq.Head() + 1; n < q.sq.Tail(); n++ {
+		s := q.sq.Slot(n)
 		if s.bind != nil || s.WR.Flags&fabric.Fence != 0 {
 			return
 		}

@@ -120,8 +120,8 @@ func (r *recvQueue) pop(rx *receive, waiter Waker) (ok, low bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.n == 0 {
-		if waiter != nil {
-			r.awaitLocked(waiter)
+		if waiter != nil && !slices.Contains(r.waiters, waiter) {
+			r.waiters = append(r.waiters, waiter)
 		}
 		return false, false
 	}
@@ -140,12 +140,6 @@ func (r *recvQueue) lowLocked() bool {
 	}
 	r.limit = 0
 	return true
-}
-
-func (r *recvQueue) awaitLocked(waiter Waker) {
-	if !slices.Contains(r.waiters, waiter) {
-		r.waiters = append(r.waiters, waiter)
-	}
 }
 
 // forget removes w from the waiting senders.

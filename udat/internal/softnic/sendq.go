@@ -41,24 +41,19 @@ func (s *SendQueue) full() bool { return s.Len() == len(s.slots) }
 func (s *SendQueue) Head() uint64 { return s.head.Load() }
 func (s *SendQueue) Tail() uint64 { return s.tail.Load() }
 
-// Slot returns request n, counted from 0, which must be posted and not completed.
+// Slot returns the slot of request n, counted from 0.
 func (s *SendQueue) Slot(n uint64) *Slot { return &s.slots[n%uint64(len(s.slots))] }
 
 // Depth returns the number of slots.
 func (s *SendQueue) Depth() int { return len(s.slots) }
 
 // next returns the slot that the next push will add.
-func (s *SendQueue) next() *Slot { return &s.slots[s.tail.Load()%uint64(len(s.slots))] }
+func (s *SendQueue) next() *Slot { return s.Slot(s.tail.Load()) }
 
 func (s *SendQueue) push() { s.tail.Add(1) }
 
 // First returns the oldest slot. Posters do not touch it before it is popped.
-func (s *SendQueue) First() *Slot { return s.At(0) }
-
-// At returns the slot that comes i slots after the oldest one.
-func (s *SendQueue) At(i int) *Slot {
-	return &s.slots[(s.head.Load()+uint64(i))%uint64(len(s.slots))]
-}
+func (s *SendQueue) First() *Slot { return s.Slot(s.head.Load()) }
 
 func (s *SendQueue) pop() {
 	first := s.First()

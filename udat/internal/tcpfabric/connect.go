@@ -279,7 +279,7 @@ func (c *conn) start(tcp stream, a agreed) error {
 		l.frame(&iwarp.Header{Op: iwarp.OpWrite, Last: true}, part{})
 	}
 	if !a.own {
-		c.QP.Lack(foreign, errForeign)
+		c.QP.Lack(errForeign, fabric.OpWriteImm, fabric.OpSendImm, fabric.OpCmpSwap, fabric.OpFetchAdd)
 	}
 	d.HW.Mu.Lock()
 	d.links[l] = struct{}{}
@@ -307,9 +307,6 @@ func (l *link) open() {
 
 var errForeign = fmt.Errorf("the peer is another iWARP device, which has neither immediate data nor atomics: %w",
 	fabric.ErrNotSupported)
-
-// foreign is the set of the operations that a peer of another library does not support.
-var foreign = softnic.Opcodes(fabric.OpWriteImm, fabric.OpSendImm, fabric.OpCmpSwap, fabric.OpFetchAdd)
 
 // PeerCertificates implements fabric.Authenticated.
 func (c *conn) PeerCertificates() []*x509.Certificate {

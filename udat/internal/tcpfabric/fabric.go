@@ -170,7 +170,7 @@ func (f *Fabric) Open(name string, opts fabric.Options, async func(fabric.AsyncE
 		return nil, short(err)
 	}
 	f.mu.Lock()
-	err = d.Device.Open(f.adapter(name, at), newLink, d, opts, async)
+	err = d.Device.Open(f.adapter(name, at), newLink, opts, async)
 	f.mu.Unlock()
 	if err != nil {
 		d.poller.stop()

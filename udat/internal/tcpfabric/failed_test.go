@@ -92,7 +92,7 @@ func TestNothingAfterFailed(t *testing.T) {
 			}
 			s.sends(wrs, []uint32{0, c.length, 8, 8}, func() {
 				if c.length > 0 {
-					l.qp.Sends().At(1).SGEs[0].LKey = gone.LKey()
+					l.qp.Sends().Slot(l.qp.Sends().Head() + 1).SGEs[0].LKey = gone.LKey()
 				}
 				assert.NilError(t, gone.Close())
 			})

@@ -54,7 +54,8 @@ func TestRequestOfWhatIsGone(t *testing.T) {
 	l.inTurn(func() { sock = l.stalling() })
 	send := fabric.SendWR{Opcode: fabric.OpSend}
 	s.sends([]fabric.SendWR{send, send, send}, []uint32{8, copyLimit + 1, 8}, func() {
-		l.qp.Sends().At(1).SGEs[0] = fabric.SGE{Addr: addressOf(mem), Length: copyLimit + 1, LKey: mr.LKey()}
+		sends := l.qp.Sends()
+		sends.Slot(sends.Head() + 1).SGEs[0] = fabric.SGE{Addr: addressOf(mem), Length: copyLimit + 1, LKey: mr.LKey()}
 	})
 	assert.NilError(t, mr.Close())
 	sock.left.Store(math.MaxInt64)
@@ -84,7 +85,7 @@ func TestAnswersAfterFailed(t *testing.T) {
 				Length: 8}, nil)
 		}
 		within(t, "the reads have not come", func() bool { return l.heard.reads.Load() == 2 })
-		l.qp.Sends().At(1).SGEs[0].LKey = gone.LKey()
+		l.qp.Sends().Slot(l.qp.Sends().Head() + 1).SGEs[0].LKey = gone.LKey()
 		assert.NilError(t, gone.Close())
 	})
 	var asked iwarp.Header

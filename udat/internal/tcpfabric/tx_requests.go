@@ -86,7 +86,7 @@ func (l *link) mayBegin(s *softnic.Slot) bool {
 // A call of local handles a request that needs no message, or that must fail without one. It
 // returns the status of such a request and true. For any other request it returns false.
 func (l *link) local(s *softnic.Slot) (fabric.Status, bool) {
-	if st, fails := l.qp.Device().Started(); fails {
+	if st := l.qp.Device().Started(); st != fabric.StatusSuccess {
 		return st, true
 	}
 	if st, local := l.qp.Local(s); local {
