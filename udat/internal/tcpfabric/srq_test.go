@@ -95,3 +95,32 @@ func TestSharedReceivesAreShared(t *testing.T) {
 		})
 	}
 }
+
+// TestSharedReceiveCutOff: the peer leaves in the middle of a message. The receive of this message
+// and those that were asked for are flushed, and the queue pair then holds none.
+func TestSharedReceiveCutOff(t *testing.T) {
+	const asked, posted = 2, 16
+	v := newVictim(t)
+	v.share(posted)(posted)
+	p, s := v.joined()
+	p.write(control(2, iwarp.ControlAsk, asked), nil)
+	p.told(iwarp.ControlGrant, iwarp.Counts(0, asked))
+	q := s.qp.(*softnic.QP)
+	p.write(send(1, 0, false), []byte("the first part"))
+	p.write(control(3, iwarp.ControlAsk, asked+1), nil)
+	p.told(iwarp.ControlGrant, iwarp.Counts(0, asked+1)) // so the first part has come
+	p.Close()
+	s.leaves(t)
+	var wcs [asked + 2]fabric.WC
+	got := 0
+	within(t, "they are not flushed", func() bool {
+		k, err := v.cq.Poll(wcs[got:], 1)
+		assert.NilError(t, err)
+		got += k
+		return got == asked+1
+	})
+	for _, wc := range wcs[:got] {
+		assert.Equal(t, wc.Status, fabric.StatusFlush)
+	}
+	assert.Equal(t, q.Taken(), 0)
+}
