@@ -23,7 +23,7 @@ func (p place) String() string {
 // test-loop and test-tcp.
 func (p place) asGate() []string {
 	switch {
-	case p.device == "" && p.dir != "cmd/datperf":
+	case p.device == "":
 		return []string{"-race", "-tags", "lockcheck"}
 	case p.device == loop && p.dir != "rdmanet":
 		return []string{"-race"}
@@ -60,8 +60,7 @@ var targets = []target{
 	{dir: "internal/blocker", tests: []place{{dir: "internal/blocker"}}},
 	{dir: "internal/hostmem", tests: []place{{dir: "internal/hostmem"}}},
 	{dir: "internal/perf/result",
-		tests: []place{{dir: "internal/perf/result"}, {dir: "internal/perf/report"}, {dir: "internal/perf/engine"},
-			{dir: "cmd/datperf"}}},
+		tests: []place{{dir: "internal/perf/result"}, {dir: "internal/perf/report"}, {dir: "internal/perf/engine"}}},
 	{dir: "internal/perf/counters", tests: []place{{dir: "internal/perf/counters"}}},
 	{dir: "internal/perf/doctor", tests: []place{{dir: "internal/perf/doctor"}}},
 	// The tests of libgodat build the library, and choose their devices themselves.
