@@ -257,7 +257,6 @@ func TestSendFromFreedSegment(t *testing.T) {
 		assert.Equal(t, ev.Status, udat.DTOErrLocalProtection, describe(ev))
 		expect(t, a.conn, udat.EventConnectionBroken)
 		assert.NilError(t, first.Free()) // waits for those who hold it
-		rule.Proves(t, "LMR-FREE-02")
 	})
 }
 

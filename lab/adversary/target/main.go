@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/pprof"
 	"strconv"
 	"strings"
 	"time"
@@ -58,11 +59,23 @@ func main() {
 			runtime.GC()
 			runtime.GC()
 		}
+		settle()
 		var ms runtime.MemStats
 		runtime.ReadMemStats(&ms)
 		files, _ := os.ReadDir("/proc/self/fd")
 		r.HeapKB, r.Files, r.Goroutines = int(ms.HeapAlloc>>10), len(files), runtime.NumGoroutine()
 		say(r)
+	}
+}
+
+// settle gives goroutines that end with a session up to ten seconds, on a loaded machine. If more
+// than a few stay, it writes their stacks for the report of the finding.
+func settle() {
+	for end := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > 20; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
+			return
+		}
 	}
 }
 
