@@ -166,7 +166,7 @@ func (f *Fabric) Open(name string, opts fabric.Options, async func(fabric.AsyncE
 		d.budget.limit = opts.BufferMemory
 	}
 	var err error
-	if d.poller, err = newPoller(d.tick, d.Events.Attend); err != nil {
+	if d.poller, err = newPoller(d.tick); err != nil {
 		return nil, short(err)
 	}
 	f.mu.Lock()

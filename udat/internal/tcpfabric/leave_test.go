@@ -124,3 +124,34 @@ func TestLeavesDeafPeer(t *testing.T) {
 		p.Close()
 	}
 }
+
+// TestHandlerHoldsUpNothing: while the handler of a connection's event does not return, the other
+// connections of the device go on.
+func TestHandlerHoldsUpNothing(t *testing.T) {
+	v := newVictim(t)
+	leaver, left := v.joined()
+	p := v.dial()
+	p.connect(setup(0))
+	s := v.session()
+	s.expect(fabric.EventEstablished)
+	for range cap(left.events) {
+		left.events <- fabric.ConnEvent{}
+	}
+	defer func() {
+		for len(left.events) > 0 { // so that the handler returns even if the test fails
+			<-left.events
+		}
+	}()
+	leaver.Close()
+	for n := range uint32(3) { // the first answer may come before the leaver's end is seen
+		p.write(iwarp.Header{Op: iwarp.OpReadRequest, MSN: n + 1, Key: v.mr.RKey(), Offset: v.at(0), Length: 8}, nil)
+		h, _ := p.read()
+		assert.Equal(t, h.Op, iwarp.OpReadResponse)
+	}
+	for range cap(left.events) {
+		<-left.events
+	}
+	left.expect(fabric.EventDisconnected)
+	p.Close()
+	s.expect(fabric.EventDisconnected)
+}

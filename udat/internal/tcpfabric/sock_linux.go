@@ -33,10 +33,7 @@ type poller struct {
 	raw  syscall.RawConn
 	wait func(uintptr) bool // the method epollWait
 	tick func()
-	// attend calls the function, and then the handlers of the connection events that it has made.
-	attend  func(func())
-	attends func()      // the method round
-	asks    atomic.Bool // set by poller.again: tick must be called
+	asks atomic.Bool // set by poller.again: tick must be called
 
 	led     atomic.Bool                // somebody leads
 	waits   atomic.Int32               // Waits that lead or want to
@@ -74,8 +71,8 @@ const tickEvery = time.Millisecond
 const lateLead = time.Millisecond
 
 // newPoller starts a poller and its keeper. A call of poller.again makes the leader call the
-// function tick after tickEvery. The function attend is that of the device's dispatcher.
-func newPoller(tick func(), attend func(func())) (*poller, error) {
+// function tick after tickEvery.
+func newPoller(tick func()) (*poller, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
@@ -84,9 +81,9 @@ func newPoller(tick func(), attend func(func())) (*poller, error) {
 		unix.Close(fd)
 		return nil, err
 	}
-	p := &poller{fd: fd, file: os.NewFile(uintptr(fd), "epoll"), tick: tick, attend: attend, free: make(chan struct{}, 1),
+	p := &poller{fd: fd, file: os.NewFile(uintptr(fd), "epoll"), tick: tick, free: make(chan struct{}, 1),
 		wake: make(chan struct{}, 1), done: make(chan struct{}), socks: make(map[int32]*sock)}
-	p.wait, p.attends = p.epollWait, p.round
+	p.wait = p.epollWait
 	if p.raw, err = p.file.SyscallConn(); err != nil {
 		p.file.Close()
 		return nil, err
@@ -185,7 +182,7 @@ func (p *poller) serve(c *softnic.CQ, deadline time.Time, over func() bool) bool
 		} else {
 			open = p.sleep(deadline, over)
 		}
-		p.attend(p.attends)
+		p.round()
 	}
 	p.leader.Store(nil)
 	p.leave()

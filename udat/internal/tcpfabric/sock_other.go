@@ -15,7 +15,7 @@ import (
 // selects this file on Linux, for its tests.
 type poller struct{ waits atomic.Int32 }
 
-func newPoller(func(), func(func())) (*poller, error) { return new(poller), nil }
+func newPoller(func()) (*poller, error) { return new(poller), nil }
 
 func (*poller) stop() {}
 
