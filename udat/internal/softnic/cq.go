@@ -305,11 +305,15 @@ func (c *CQ) Wait(deadline time.Time) (bool, error) {
 		defer i.Woke()
 	}
 	var expired <-chan time.Time // nil: never
+	defer func() {               // here, because a defer within the loop would allocate
+		if expired != nil {
+			c.timer.Stop()
+		}
+	}()
 	for {
 		if again == nil || !i.Serve(deadline, c.over) {
 			if expired == nil && !deadline.IsZero() {
 				expired = c.expires(deadline)
-				defer c.timer.Stop()
 			}
 			select {
 			case <-c.bell:

@@ -271,3 +271,28 @@ func TestWaitServes(t *testing.T) {
 		assert.Assert(t, !fired)
 	})
 }
+
+// TestBlockedWaitAllocatesNothing: a Wait with a deadline that has to wait allocates nothing, from
+// the second on.
+func TestBlockedWaitAllocatesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCQ(nil, leastRing)
+		const n = 100
+		go func() {
+			for range n + 1 { // AllocsPerRun makes one call more
+				time.Sleep(time.Minute)
+				c.push(&fabric.WC{}, false)
+			}
+		}()
+		wcs, far, fired := make([]fabric.WC, 1), time.Now().Add(24*time.Hour), 0
+		got := testing.AllocsPerRun(n, func() {
+			c.Arm(false)
+			if ok, _ := c.Wait(far); ok {
+				fired++
+			}
+			c.Poll(wcs, 1)
+		})
+		assert.Equal(t, got, 0.0)
+		assert.Equal(t, fired, n+1)
+	})
+}
