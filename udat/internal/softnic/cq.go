@@ -305,11 +305,6 @@ func (c *CQ) Wait(deadline time.Time) (bool, error) {
 		defer i.Woke()
 	}
 	var expired <-chan time.Time // nil: never
-	defer func() {               // here, because a defer within the loop would allocate
-		if expired != nil {
-			c.timer.Stop()
-		}
-	}()
 	for {
 		if again == nil || !i.Serve(deadline, c.over) {
 			if expired == nil && !deadline.IsZero() {
@@ -331,7 +326,8 @@ func (c *CQ) Wait(deadline time.Time) (bool, error) {
 	}
 }
 
-// expires returns a channel that has a value when the deadline has passed.
+// expires returns a channel that has a value when the deadline has passed. Nothing stops its timer,
+// which costs nothing while no Wait blocks on the channel. Reset takes back an old value.
 func (c *CQ) expires(deadline time.Time) <-chan time.Time {
 	left := time.Until(deadline)
 	if c.timer == nil {
