@@ -109,7 +109,8 @@ func (p *poller) keep() {
 	for {
 		p.wanted.Store(false)
 		p.keeping.Store(true)
-		p.serve(nil, time.Time{}, p.wanted.Load)
+		// A Wait that has asked before is only in p.waits.
+		p.serve(nil, time.Time{}, func() bool { return p.wanted.Load() || p.waits.Load() > 0 })
 		p.keeping.Store(false)
 		if p.closing.Load() {
 			return
